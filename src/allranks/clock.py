@@ -32,5 +32,7 @@ class ManualClock:
     def advance_to(self, moment: float) -> None:
         """Move the clock to ``moment`` (seconds). Raises ValueError for a moment in the past."""
         if moment < self._now:
-            raise ValueError(f"a clock does not run backwards: it is {self._now:.6f} s, asked to go to {moment:.6f} s")
+            raise ValueError(
+                f"the manual clock cannot be set back: it is at {self._now:.6f} s, and was set to {moment:.6f} s"
+            )
         self._now = moment

@@ -58,8 +58,12 @@ def test_leaves_with_different_numbers_of_rows_are_refused(shapes: dict[str, tup
     [
         (15, None, "rank 1: 15 rows cannot be divided over the 2 parts"),
         (0, None, "0 rows cannot be divided"),
-        (8, 64, "8 rows here make 32 over all ranks: expected global_rows=64. This rank should pass 16 rows."),
-        (64, 64, "64 rows here make 256 over all ranks: .* pass only this rank's own 16 rows."),
+        (
+            8,
+            64,
+            "8 rows on this rank make a batch of 32 rows over all ranks: expected global_rows=64. .* pass 16 rows.",
+        ),
+        (64, 64, "64 rows on this rank make a batch of 256 rows over all ranks: .* pass only this rank's own 16 rows."),
         (8, 60, "60 rows cannot be divided over the 8 parts of the batch either."),
     ],
 )

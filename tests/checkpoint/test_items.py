@@ -144,7 +144,7 @@ def test_an_item_that_the_state_lacks_removes_nothing(tmp_path: Path, caplog: py
     assert "no step has the item 'parms', so no step is removed. Step 4 has the items 'data', 'params'" in caplog.text
     with Checkpointer(tmp_path / "b", single_world(), items={"params": keep_last(1)}, on_sigterm=False) as ckpt:
         ckpt.save(1, {"other": np.ones(2)}, block=True)
-        with pytest.raises(AllranksError, match="has no item 'params': nothing of it is removed"):
+        with pytest.raises(AllranksError, match="has no item 'params': nothing of this step is removed"):
             ckpt.close(items="params")
     assert held(LocalStorage(tmp_path / "b")) == {1: {"other"}}
 

@@ -75,7 +75,7 @@ def test_a_copy_is_written_and_read_over_the_network(served: tuple[LocalStorage,
 
 def test_who_does_not_know_the_secret_is_turned_away(served: tuple[LocalStorage, int]) -> None:
     storage, port = served
-    with pytest.raises(StorageError, match="another program answers there"):
+    with pytest.raises(StorageError, match="another program answers at this address"):
         remote(port, secret=b"of another job").size(PATH)
     with socket.create_connection(("127.0.0.1", port)) as channel:  # who knows nothing, and asks all the same
         channel.sendall(bytes(16))

@@ -77,5 +77,5 @@ def test_a_function_gets_the_steps_in_their_order() -> None:
 def test_a_function_that_returns_no_steps_removes_nothing(kept: Any) -> None:
     saved = [Saved(step, {}, frozenset({"w"})) for step in (1, 2, 3)]
     for policy, items in ((lambda _: kept, {}), (Policy(keep_last=1), {"w": lambda _: kept})):
-        with pytest.raises(ValueError, match=r"expected steps of the given checkpoints"):
+        with pytest.raises(ValueError, match=r"expected steps of the checkpoints that were passed"):
             decide_retention(saved, policy, items)

@@ -68,7 +68,7 @@ def test_which_step(run: Path) -> None:
         read(run, "best")
     with pytest.raises(NotThere, match="is step 3: expected step 1"):
         read(run / "final", 1)
-    with pytest.raises(NotThere, match=r"nothing has no step\."):
+    with pytest.raises(NotThere, match=r"nothing has no complete step"):
         read(run / "nothing")
 
 

@@ -67,7 +67,7 @@ def test_modules_may_import_each_other_in_a_long_row(project: Path, capsys) -> N
         (["nowhere"], "nowhere: no such file or folder"),
         (["--baseline", "none.json"], "none.json"),
         (["--rehearsal", "none.json"], "--rehearsal none.json cannot be read"),
-        (["--rehearsal", "train.py"], "--rehearsal train.py is no JSON"),
+        (["--rehearsal", "train.py"], "--rehearsal train.py is not JSON"),
         (["--entry", "nosuch.py"], "the entry nosuch.py is not among the files that are read"),
         (["--select", ""], "no rule is selected"),
         (["--output-file", "nowhere/r.json"], "nowhere/r.json cannot be written"),

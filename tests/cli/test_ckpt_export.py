@@ -116,7 +116,7 @@ def test_a_model_that_is_there_is_replaced_only_by_force(ckpt: Callable[..., Sai
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     said = ckpt("export", run, out, "--max-shard-size", "200kB")
     assert said.code == 2
-    assert "has config.json, model.safetensors already. Choose another folder, or pass --force." in said.err
+    assert "already contains config.json, model.safetensors. Choose another folder, or pass --force." in said.err
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     assert ckpt("export", run, out, "--max-shard-size", "200kB", "--force").code == 0
     names = {path.name for path in out.iterdir()}

@@ -120,7 +120,7 @@ def test_what_is_there_stays(ckpt: Callable[..., Said], trained: Any, tmp_path: 
     out.write_text("mine")
     said = ckpt("export", trained[0], out, "--to", "pt")
     assert said.code != 0
-    assert "exists already. Choose another OUT, or pass --force" in said.err
+    assert "already exists. Choose another OUT, or pass --force" in said.err
     assert out.read_text() == "mine"
     ckpt("export", trained[0], out, "--to", "pt", "--force")
     assert torch.load(out)["name"] == "x"

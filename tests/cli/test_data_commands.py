@@ -250,7 +250,7 @@ def test_audit_says_how_other_data_differs(data: Callable[..., Said], corpus: Pa
         (["index", "{here}/none/*.jsonl"], "no file matches"),
         (["show", "{here}/mixed"], "expected files of one kind, found 1 .jsonl, 1 .txt. Give --kind jsonl"),
         (["index", "{here}/corpus/1.jsonl"], "no file has a sample"),
-        (["plan", "{here}/corpus", "--ranks", "3", "--batch", "64"], "does not divide over 3 ranks. It does over 1, 2"),
+        (["plan", "{here}/corpus", "--ranks", "3", "--batch", "64"], "does not divide over 3 ranks. Use 1, 2"),
         (["plan", "{here}/corpus", "--ranks", "2", "--batch", "64", "--streams", "7"], "streams=7 does not divide"),
         (
             ["show", "{here}/pictures", "--kind", "folder", "--block-bytes", "9"],
@@ -263,7 +263,10 @@ def test_audit_says_how_other_data_differs(data: Callable[..., Said], corpus: Pa
             "json:decoder: expected an allranks.Dataset or a function that returns one, found a module",
         ),
         (["audit", "{here}/none"], "has no checkpoint"),
-        (["audit", "{here}/bare"], "has the state of a loader. Save it: ckpt.maybe_save(step, state, extra="),
+        (
+            ["audit", "{here}/bare"],
+            "has the state of a loader. Save the state of the loader: ckpt.maybe_save(step, state, extra=",
+        ),
     ],
 )
 @pytest.mark.usefixtures("corpus")

@@ -312,11 +312,14 @@ def test_a_batch_that_is_taken_twice_is_found_at_the_end_of_the_epoch(files):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda files: data_of(files).loader(rank=0, size=1), "has no batches.*batch"),
+        (lambda files: data_of(files).loader(rank=0, size=1), "has no batch size.*batch"),
         (lambda files: data_of(files).batch(24).loader(rank=0, size=5), "does not divide over 5 ranks.*1, 2, 3, 4, 6"),
         (lambda files: data_of(files).take(0).batch(4).loader(rank=0, size=1), "no sample left of 1003"),
-        (lambda files: data_of(files).batch(24).loader(rank=0), "takes rank and size"),
-        (lambda files: data_of(files).map(str).take(3), r"take\(3\) cannot be done here.*before .map"),
+        (lambda files: data_of(files).batch(24).loader(rank=0), "cannot be combined with a world or rows"),
+        (
+            lambda files: data_of(files).map(str).take(3),
+            r"take\(3\): expected at least 0 samples of one source, before .map",
+        ),
         (lambda files: data_of(files).batch(7, streams=2), "streams=2 does not divide"),
         (lambda _: Dataset.mix([]), "the mixture is empty"),
         (lambda files: data_of(files).pack(8).map(str), "not on packed rows"),

@@ -37,7 +37,7 @@ def test_ranks_of_one_model_hold_the_rows_of_their_coordinate(world: allranks.Wo
     for where, says in ((mesh, "2 dimensions, called dp, tp"), ((mesh, "fsdp"), r"2 .* dp, tp, and not \('fsdp',\)")):
         with pytest.raises(DataError, match=rf"rank {world.rank}: the mesh has {says}\. Name those"):
             rows_of(where, global_batch=8, world=world)
-    with pytest.raises(DataError, match=r"9 rows does not divide over 2 parts of the mesh. It does over 1, 3, 9"):
+    with pytest.raises(DataError, match=r"9 rows does not divide over 2 parts of the mesh. Use 1, 3, 9"):
         rows_of((mesh, "dp"), global_batch=9, world=world)
 
 

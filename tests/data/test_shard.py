@@ -212,7 +212,7 @@ def test_other_ranks_other_samples_and_no_samples_are_errors_on_every_rank() -> 
 
     says = refused(3, lambda world: allranks.shard(range(10 + world.rank // 2), world), Mismatch)
     assert "rank 2: plan" in says
-    assert "there is no sample" in refused(3, lambda world: allranks.shard([], world), DataError)
+    assert "the data has no sample" in refused(3, lambda world: allranks.shard([], world), DataError)
 
     def returns_a_generator(rank: int) -> Any:
         if rank == 1:
@@ -220,9 +220,9 @@ def test_other_ranks_other_samples_and_no_samples_are_errors_on_every_rank() -> 
         yield from numbers(10)
 
     says = refused(3, lambda world: read(lambda: returns_a_generator(world.rank), world), DataError)
-    assert "not one sample on rank 1. Does a generator function return gen()" in says
+    assert "there is no sample on rank 1. Does a generator function return gen()" in says
 
-    for wrong, words in (({"a": 1}, "Choose one of 'a'"), (1, "an iterable of samples"), (map(abs, []), "shuffle")):
+    for wrong, words in (({"a": 1}, "under one of the keys 'a'"), (1, "an iterable of samples"), (map(abs, []), "shuffle")):
         with pytest.raises(DataError, match=words):
             allranks.shard(wrong, World.__new__(World), shuffle=True)
 
@@ -346,7 +346,7 @@ def test_ranks_that_went_on_from_different_places_are_found() -> None:
         list(islice(mine, 3 + world.rank // 3))
         return mine.state().gathered()
 
-    assert "different places" in refused(4, apart, Mismatch)
+    assert "different positions of the data" in refused(4, apart, Mismatch)
 
     def lies(world: World) -> Any:
         mine = allranks.shard(range(40), world)
@@ -354,4 +354,4 @@ def test_ranks_that_went_on_from_different_places_are_found() -> None:
             mine._taken = mine._taken.plus(mine._taken._replace(samples=1))
         return list(mine)
 
-    assert "41 samples were taken, and 40 planned" in refused(4, lies, LedgerMismatch)
+    assert "41 samples were taken: expected 40" in refused(4, lies, LedgerMismatch)

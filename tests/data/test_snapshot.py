@@ -105,7 +105,7 @@ def test_carries_of_packing_are_put_together_by_stream() -> None:
     assert resume.carry == {stream: [stream, 0] for stream in range(4)}
     errors = four.run(lambda world: carry(world, odd=True)).errors
     assert len(errors) == 4
-    with pytest.raises(Mismatch, match="ranks 2 and 3 read stream 2 together, and packed it differently"):
+    with pytest.raises(Mismatch, match="ranks 2 and 3 read stream 2 together, but packed its samples differently"):
         raise errors[0]
 
 
@@ -119,8 +119,8 @@ def test_loaders_that_stand_at_different_places_make_no_state() -> None:
 other = replace(layout, seed=1, window=layout.window + 1)
 REFUSED: dict[str, tuple[Any, plan.Layout, str]] = {
     "nothing": (None, layout, "expected the state of a loader, found a NoneType"),
-    "something else": ({"row": 64}, layout, "this is not a state of a loader .KeyError: 'seen'"),
-    "broken": ({**state_of(2, 4), "seen": [1, "x", 0]}, layout, "not a state of a loader"),
+    "something else": ({"row": 64}, layout, "the value is not the state of a loader .KeyError: 'seen'"),
+    "broken": ({**state_of(2, 4), "seen": [1, "x", 0]}, layout, "not the state of a loader"),
     "negative": ({**state_of(2, 4), "depth": -3}, layout, "depth -3: expected"),
     "a part": ({**state_of(2, 4), "part": [1, 2]}, layout, "found that of rank 1 of 2.*Save state.gathered"),
     "another order": (

@@ -199,7 +199,7 @@ def test_a_damaged_cache_is_built_anew(
         scanned, after = watched.of(source)
     assert scanned == ["c.txt", "y/d.txt"]
     assert after.digest == before.digest
-    assert f"{path}: this index is damaged" in caplog.text
+    assert f"{path}: the index is damaged" in caplog.text
     assert path.read_bytes() == whole
 
 
@@ -235,7 +235,7 @@ def test_an_index_may_be_made_in_parts(tree: Path) -> None:
     assert source.cached_index(found).digest == whole.digest
     with pytest.raises(DataError, match="is in two parts"):
         parts.merge("text", [whole, whole])
-    with pytest.raises(DataError, match="an index of text does not go with one of jsonl"):
+    with pytest.raises(DataError, match="an index of text files cannot be joined with an index of jsonl files"):
         parts.merge("jsonl", [whole])
 
 
@@ -287,7 +287,7 @@ def test_files_of_a_folder_that_change_are_named(tmp_path: Path) -> None:
 
 def test_labels_need_folders(tree: Path) -> None:
     source = folder(tree, labels=True)
-    with pytest.raises(DataError, match=r"a.txt is in no folder, so it has no label"):
+    with pytest.raises(DataError, match=r"a.txt is not in the folder of a class, so the file has no label"):
         source.open(source.index())
 
 

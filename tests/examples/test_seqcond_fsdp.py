@@ -97,7 +97,7 @@ def test_four_ranks_then_two_and_what_the_bugs_meet(tmp_path: Path) -> None:
     assert kinds == [("DoesNotFit",) * 2, ("DataError",) * 2, ("NotReady",) * 2]
     refused, empty, half = (mine["says"] for mine, _ in errors)
     assert "embedding: float32[64, 32] in the file (embedding), float32[256, 32] here" in refused
-    assert "there is not one sample on ranks 0-1. Does a generator function return gen()" in empty
+    assert "there is no sample on ranks 0-1. Does a generator function return gen()" in empty
     assert "global arrays of 8 rows" in half
     assert re.search(r"\[0\] +def ", job.stdout), "the sample that all made at step 8"
     assert job.returncode == 1

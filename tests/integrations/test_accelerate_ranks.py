@@ -110,5 +110,5 @@ def test_states_of_all_ranks_are_compared_and_saved_whole(
         file = folder / "optimizer.bin"
         file.write_bytes(file.read_bytes()[:-1] + b"x")
     world.barrier()
-    with pytest.raises(Damaged, match=r"optimizer\.bin are not as they were saved"):
+    with pytest.raises(Damaged, match=r"optimizer\.bin differ from the saved files"):
         ranks.load_state(2)

@@ -78,7 +78,7 @@ def test_batches_are_skipped_once(kind: str) -> None:
         prepared = prepared_by.prepare_data_loader(make(kind, world, state), **divided(world, device=None))
         assert samples(skip_first_batches(prepared, 3)) == rest
         prepared = prepared_by.prepare_data_loader(make(kind, world, state), **divided(world, device=None))
-        with pytest.raises(DataError, match="skips 2 batches of epoch 0, and the state goes on behind 3"):
+        with pytest.raises(DataError, match="skips 2 batches of epoch 0, but the state continues after batch 3"):
             samples(skip_first_batches(prepared, 2))
         return rest
 

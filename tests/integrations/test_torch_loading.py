@@ -73,11 +73,11 @@ def test_a_state_dict_is_of_one_worker() -> None:
     first = [next(made)["value"].tolist() for _ in range(4)]
     batches.load_state_dict(batches.state_dict())
     assert first + [batch["value"].tolist() for batch in batches] == whole
-    with pytest.raises(DataError, match="2 workers cannot go on with 1"):
+    with pytest.raises(DataError, match="2 workers cannot be loaded by a loader with 1"):
         batches.load_state_dict({"epoch": 0, "step": 3, "workers": 2})
     with pytest.raises(DataError, match="'epoch' is missing"):
         batches.load_state_dict({})
-    with pytest.raises(DataError, match="only the process that made it"):
+    with pytest.raises(DataError, match="this copy of the loader is in a worker process"):
         batches.state(3)
 
 

@@ -71,6 +71,11 @@ def test_a_full_disk_ends_one_file_and_not_the_job(tmp_path: Path) -> None:
         shown.feed(1, "out", b"one\n", 0.0)
     shown.close()
     said = out.getvalue().decode()
-    assert said.count("rank-0.log ends here, the job goes on: [Errno 28] No space left on device") == 1
+    assert (
+        said.count(
+            "rank-0.log ends here, because it cannot be written: [Errno 28] No space left on device. The job continues."
+        )
+        == 1
+    )
     assert said.count("zero") == 2
     assert (tmp_path / "rank-1.log").read_bytes() == b"one\none\n"

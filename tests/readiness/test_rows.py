@@ -43,7 +43,7 @@ def test_a_batch_that_cannot_be_cut_is_wrong_and_names_those_that_can() -> None:
         ((64, 7), PLAN, "error", "bring only those of this rank"),
         ((31, 7), PLAN, "error", "Set the loader's batch size"),
         ((8, 7), None, "ok", "8 rows on 2 devices"),
-        ((6, 7), None, "error", "Bring a multiple of 4 rows"),
+        ((6, 7), None, "error", "Pass a multiple of 4 rows"),
         ((2, 5, 7), None, "ok", "2 rows"),
         ((), None, "error", "has no dimension"),
     ],

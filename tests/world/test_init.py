@@ -47,9 +47,13 @@ def test_a_library_may_call_it_again() -> None:
     )
     assert job.codes == [0], job
     no_world, *again, another = job.ranks[0].out.splitlines()
-    assert no_world == "there is no world yet. Call allranks.init() at the start of the program."
+    assert (
+        no_world
+        == "current: there is no world yet, because allranks.init() was not called. Call allranks.init() at the start "
+        "of the program."
+    )
     assert again == ["single"] * 3
-    assert "backend='torch'): the world is made already, and its backend is 'single'" in another
+    assert "backend='torch'): the world already exists, and its backend is 'single'" in another
 
 
 ONE_RANK_OF_TORCH = """

@@ -170,12 +170,12 @@ CONTRADICTIONS: dict[str, tuple[Mapping[str, str], dict[str, Any], tuple[str, st
     "ranks that cannot meet": (
         pmi(0, 4),
         {"jax": INSTALLED},
-        ("PMI says rank 0 of 4", "nothing says where the ranks can meet", "Set MASTER_ADDR"),
+        ("PMI says rank 0 of 4", "no variable says at which address the ranks can join", "Set MASTER_ADDR"),
     ),
     "torch on two hosts of mpirun": (
         {**mpi(0, 4), "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
         {"torch": INSTALLED},
-        ("Open MPI says rank 0 of 4", "nothing says where the ranks can meet", "MASTER_PORT"),
+        ("Open MPI says rank 0 of 4", "no variable says at which address the ranks can join", "MASTER_PORT"),
     ),
 }
 

@@ -101,13 +101,15 @@ def count_global_rows(rows: int, *, mine: int, shards: int, global_rows: int | N
     """
     if rows == 0 or rows % mine:
         raise BatchMismatch(
-            f"{who}: {rows} rows cannot be divided over the {mine} parts of the batch on this rank's devices.",
+            f"{who}: {rows} rows cannot be divided over the {mine} parts of the batch on this rank's devices: "
+            f"expected a multiple of {mine}.",
             remedy="Every device needs the same number of rows.",
         )
     total = rows * shards // mine
     if global_rows is not None and total != global_rows:
         raise BatchMismatch(
-            f"{who}: {rows} rows here make {total} over all ranks: expected global_rows={global_rows}.",
+            f"{who}: {rows} rows on this rank make a batch of {total} rows over all ranks: expected "
+            f"global_rows={global_rows}.",
             remedy=_advice_on_rows(rows, mine=mine, shards=shards, global_rows=global_rows),
         )
     return total

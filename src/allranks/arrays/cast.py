@@ -26,7 +26,8 @@ def cast_into(into: Array, numbers: Array, *, leaf: str, casting: Literal["unsaf
         too_large = _may_overflow(numbers.dtype, into.dtype) and _has_overflown(into, numbers)
     if too_large:
         raise CannotStore(
-            f"leaf {leaf!r} has {numbers.dtype} numbers that are too large for {into.dtype}.",
+            f"leaf {leaf!r} has {numbers.dtype} numbers that are too large for {into.dtype}: expected numbers that "
+            "the dtype can represent.",
             leaf=leaf,
             remedy="Use a dtype with a wider range.",
         )

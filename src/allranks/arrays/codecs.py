@@ -148,7 +148,7 @@ def _open_registered(context: OpenContext, node: Any) -> OpenedNode:
             )
         if not codec.fixed and (inner := _registered_type_in(tree)):
             words = f"encode of {kind}, which is registered with fixed=False, returned a tree with a {inner}"
-            raise CannotStore(f"'{path}': {words}: expected arrays and JSON values. Encode it, too.", leaf=path)
+            raise CannotStore(f"'{path}': {words}: expected arrays and JSON values. Encode this value, too.", leaf=path)
         saved = None if codec.fixed or context.saved is None else context.saved.below(path)
         return tree if saved is None else _as_saved(tree, saved)
 

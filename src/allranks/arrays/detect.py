@@ -73,4 +73,6 @@ def _backend_of(tree: object) -> Backend:
             backend = cast(Backend, import_backend(framework))
             if backend.owns(tree):
                 return backend
-    raise AllranksError("describe: the tree has no JAX array and no torch tensor: expected one at least.")
+    raise AllranksError(
+        "describe: the tree has no JAX array and no torch tensor: expected at least one array or tensor."
+    )

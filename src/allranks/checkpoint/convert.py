@@ -95,7 +95,7 @@ def convert_checkpoint(reader: ChunkReader, manifest: Manifest, out: Path, how: 
     place, framework = FORMATS[how.to]
     write = _import_writer(place, how.to)
     if out.exists() and not how.force:
-        raise AlreadyThere(f"{out} exists already.", remedy="Choose another OUT, or pass --force.")
+        raise AlreadyThere(f"export: OUT {out} already exists.", remedy="Choose another OUT, or pass --force.")
     _refuse_others(out, how.to)
     paths = select_leaves(manifest, how.prefix)
     _refuse_arrays(manifest, paths, how.to)

@@ -65,7 +65,10 @@ def write_export(
     with _translate_errors(out):
         old = _existing_files(out, names)
         if old and not force:
-            raise AlreadyThere(f"{out} has {', '.join(old)} already.", remedy="Choose another folder, or pass --force.")
+            raise AlreadyThere(
+                f"export: OUT {out} already contains {', '.join(old)}.",
+                remedy="Choose another folder, or pass --force.",
+            )
         out.mkdir(parents=True, exist_ok=True)
         _check_room(out, planned.bytes)
         with _temporary_files(out, names) as temporary:
@@ -95,7 +98,10 @@ def _check_room(out: Path, needed: int) -> None:
     disk = os.statvfs(out)
     free = disk.f_bavail * disk.f_frsize
     if needed > free:
-        raise StorageError(f"{out}: the export needs {needed:,} bytes, and {free:,} bytes are free.", path=str(out))
+        raise StorageError(
+            f"export: {out} has too little space: the export needs {needed:,} bytes, and {free:,} bytes are free.",
+            path=str(out),
+        )
 
 
 @contextmanager

@@ -85,10 +85,9 @@ def acquire_fence(storage: Storage, owner: RunOwner, *, take_over: bool = False)
         if present is not None and not take_over and lives_here(present, owner, place):
             raise Fenced(
                 f"{storage.url}: {describe_owner(present)} writes into this run and is alive: expected one job at a "
-                "time.",
-                remedy="Wait for it, or end it. With take_over=True this job takes the run, and the other job "
-                "fails at its "
-                "next save.",
+                "time in a run.",
+                remedy="Wait for the other job, or end it. With take_over=True this job takes the run, and the other "
+                "job fails at its next save.",
             )
         now = datetime.now(UTC).isoformat(timespec="seconds")
         fence = Fence((numbers[-1] if numbers else 0) + 1, os.urandom(16).hex(), owner, now, place=place)
@@ -115,8 +114,10 @@ def check_fence(storage: Storage, fence: Fence) -> None:
         return
     if found is None:
         raise Fenced(
-            f"{storage.url}: the file {fence.path}, which makes this job the run's owner, does not exist any more.",
-            remedy="It was removed, or the run was, while this job wrote. Nothing was published.",
+            f"{storage.url}: the file {fence.path}, which makes this job the owner of the run, does not exist any "
+            "more.",
+            remedy="Another program removed the file, or the run, while this job wrote. Nothing was published: "
+            "start the job again.",
         )
     raise Fenced(
         f"{storage.url}: {describe_owner(found)} took over the run from this job (process {fence.owner.pid} on host "

@@ -88,7 +88,7 @@ def _hold_newest(storage: Storage, minutes: float) -> tuple[int, str]:
     for _ in range(_MOST_ATTEMPTS):
         steps = inventory.complete_steps(storage)
         if not steps:
-            raise NotThere(f"{storage.url} has no step: expected one at least.", path=storage.url)
+            raise NotThere(f"{storage.url} has no step to hold: expected at least one complete step.", path=storage.url)
         with suppress(StepRemoved):  # since it was listed
             return steps[-1], take_hold(storage, steps[-1], minutes=minutes)
     raise StepRemoved(f"{storage.url}: each of {_MOST_ATTEMPTS} newest steps was removed before it could be held.")

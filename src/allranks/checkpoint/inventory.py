@@ -37,7 +37,7 @@ def load_manifest(storage: Storage, step: int) -> Manifest:
             "renamed.",
             path=paths.manifest_path(step),
             step=step,
-            remedy=f"Rename it to {paths.step_folder(manifest.step)}, or load the folder as it is with allranks.load.",
+            remedy=f"Rename the folder to {paths.step_folder(manifest.step)}, or load the folder with allranks.load.",
         )
     return manifest
 

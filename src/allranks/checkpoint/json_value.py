@@ -28,7 +28,9 @@ def pack(value: Any, *, what: str, depth: int = 0) -> Any:
     if kind is float:
         return value if math.isfinite(value) else {"float": str(value)}
     if depth >= DEEPEST:
-        raise NotJsonable(f"{what} is nested too deeply: expected at most {DEEPEST} levels.", remedy="Flatten it.")
+        raise NotJsonable(
+            f"{what} is nested too deeply: expected at most {DEEPEST} levels of lists and dicts.", remedy="Flatten it."
+        )
     if kind is list or kind is tuple:
         return [pack(item, what=f"{what}[{i}]", depth=depth + 1) for i, item in enumerate(value)]
     if kind is dict:
@@ -39,7 +41,7 @@ def pack(value: Any, *, what: str, depth: int = 0) -> Any:
     raise NotJsonable(
         f"{what} is a {kind.__module__}.{kind.__qualname__}; expected an array, None, bool, int (of at most "
         f"{_LONGEST_INT} bits), float, str, list, tuple, or dict with str keys.",
-        remedy="Convert it first: .item() for a scalar, .tolist() for a small array.",
+        remedy="Convert the value first: .item() for a scalar, .tolist() for a small array.",
     )
 
 

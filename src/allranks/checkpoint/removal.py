@@ -71,7 +71,11 @@ def reduce_step(storage: Storage, step: int, names: Collection[str]) -> bool:
     before, data = inventory.load_manifest(storage, step), storage.get(path)
     if lacking := set(names) - items.items_in(before):
         told = ", ".join(map(repr, sorted(lacking)))
-        raise AllranksError(f"step {step} of {storage.url} has no item {told}: nothing of it is removed.", step=step)
+        raise AllranksError(
+            f"step {step} of {storage.url} has no item {told}: nothing of this step is removed. Give "
+            "one of the items that the step has.",
+            step=step,
+        )
     after = items.reduce_manifest(before, names)
     if after.files != before.files or after.leaves.keys() != before.leaves.keys() or after.values != before.values:
         storage.put(path, manifest_encode.encode_manifest(after), replace=True)

@@ -174,7 +174,7 @@ def _candidate_steps(storage: Storage, world: World, step: int | None) -> list[i
         raise NotThere(
             f"rank {world.rank}: {storage.url} is the folder of one checkpoint: expected a run.",
             path=paths.MANIFEST,
-            remedy="Give the run, which is the folder above, or load the folder as it is with allranks.load.",
+            remedy="Pass the folder above, which is the run, or load this folder with allranks.load.",
         )
     if step is None:
         return found
@@ -183,7 +183,7 @@ def _candidate_steps(storage: Storage, world: World, step: int | None) -> list[i
         raise NotThere(
             f"rank {world.rank}: {storage.url} has no step {step}: expected one of {told}.",
             path=paths.step_folder(step),
-            remedy="Restore another step. Without step=, restore() restores the newest.",
+            remedy="Restore another step. Without step=, restore() restores the newest step.",
         )
     return [one for one in found if one <= step]
 

@@ -143,7 +143,10 @@ def _checked_steps(kept: Iterable[object], saved: Sequence[Saved]) -> set[int]:
     odd = [one for one in found if type(one) is bool or not isinstance(one, numbers.Integral)]
     steps = {one for one in there if one in found}
     if odd or (found and not steps):
-        raise ValueError(f"it returned {(odd or found)[:3]}: expected steps of the given checkpoints")
+        raise ValueError(
+            f"the policy returned {(odd or found)[:3]}: expected steps of the checkpoints that were "
+            "passed to the policy"
+        )
     return steps
 
 

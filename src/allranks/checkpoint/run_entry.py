@@ -29,7 +29,9 @@ def retention_rules(
 ) -> RetentionRules:
     """Return the retention rules of a Checkpointer. Raises BadArgument for two policies, and for invalid items."""
     if keep is not None and policy != Policy():
-        raise BadArgument("keep= cannot be combined with keep_last, keep_every and keep_best: give one or the other.")
+        raise BadArgument(
+            "keep= cannot be combined with keep_last, keep_every and keep_best: pass either keep= or the other three."
+        )
     items = {} if items is None else items
     expect(isinstance(items, Mapping), "items", items, "a policy for each item: {'params': keep_every(100)}")
     check_names(items)

@@ -130,9 +130,9 @@ def _resolve_step(storage: Storage, step: int | str, best: Best | None) -> int:
     if isinstance(step, int) and step in there:
         return step
     if not there:
-        raise NotThere(f"{storage.url} has no step.")
+        raise NotThere(f"read: {storage.url} has no complete step: expected the folder of a run with at least one.")
     if isinstance(step, int):
-        raise NotThere(f"{storage.url} has no step {step}: expected one of {', '.join(map(str, there))}.")
+        raise NotThere(f"read: {storage.url} has no step {step}: expected one of {', '.join(map(str, there))}.")
     if step == "latest":
         return there[-1]
     if step != "best" or best is None:

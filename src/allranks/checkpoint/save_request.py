@@ -52,7 +52,11 @@ class SaveHandle:
         Raises BarrierTimeout if the save takes longer than ``timeout`` seconds.
         """
         if not self._ended.wait(timeout):
-            raise BarrierTimeout(f"save of step {self.step}: it has not ended after {timeout:g} s.", step=self.step)
+            raise BarrierTimeout(
+                f"save of step {self.step}: the save has not ended after {timeout:g} s. Call wait() "
+                "again, or with a longer timeout.",
+                step=self.step,
+            )
         assert self._result is not None
         if isinstance(self._result, BaseException):
             raise self._result

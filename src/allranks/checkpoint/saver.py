@@ -215,7 +215,10 @@ class Saver:
             if time.monotonic() > next_check:
                 next_check = time.monotonic() + _CHECK_INTERVAL
                 if self._commit_protocol.is_hopeless(identity):
-                    raise AllranksError(f"save of step {identity.step}: it was aborted.", step=identity.step)
+                    raise AllranksError(
+                        f"save of step {identity.step}: the save was aborted, and no checkpoint was published.",
+                        step=identity.step,
+                    )
 
         return check_abort
 

@@ -60,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     at = parse_place(arguments.run)
     if at.step is not None:
-        raise NotThere(f"{arguments.run} is one step: expected a run.")
+        raise NotThere(f"gc: {arguments.run} is the folder of one step: expected the folder of a run.")
     if not at.storage.list(""):
-        raise NotThere(f"{at} is empty, or does not exist.")
+        raise NotThere(f"gc: {at} is empty or does not exist: expected the folder of a run.")
     holder = _holder(at, force=arguments.force or arguments.dry_run)
     work = _work(inventory.survey_folders(at.storage), holds.held_steps(at.storage), arguments)
     if not arguments.dry_run:
@@ -87,7 +87,8 @@ def _holder(at: Place, *, force: bool) -> str:
     if lives and not force:
         raise Fenced(
             f"{at}: {fence.describe_owner(held)} writes into this run and is alive.",
-            remedy="Wait for it, or end it. --force removes nevertheless, also files that it is writing.",
+            remedy="Wait for the job, or end it. With --force, gc removes files all the same, also files that the "
+            "job is writing.",
         )
     copied = held.place not in ("", place)
     return fence.describe_owner(held) if lives or (held.owner.machine != asking.machine and not copied) else ""

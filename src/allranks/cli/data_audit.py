@@ -95,15 +95,18 @@ def _read(at: Place) -> tuple[dict[str, list[ReadPosition]], dict[str, list[int]
         one for one in inventory.survey_folders(at.storage) if one.manifest is not None and at.step in (None, one.step)
     ]
     if not whole:
-        raise NotThere(f"{at} has no checkpoint.", remedy="`allranks ckpt ls` shows the content of the folder.")
+        raise NotThere(
+            f"audit: {at} has no checkpoint: expected the folder of a run.",
+            remedy="`allranks ckpt ls` shows the content of the folder.",
+        )
     by_key: dict[str, list[ReadPosition]] = {}
     for one in whole:
         for position in read_positions(one.step, one.manifest.extra if one.manifest else None):
             by_key.setdefault(position.key, []).append(position)
     if not by_key:
         raise NotThere(
-            f"no checkpoint in {at} has the state of a loader.",
-            remedy='Save it: ckpt.maybe_save(step, state, extra={"data": loader.state()}).',
+            f"audit: no checkpoint in {at} has the state of a loader.",
+            remedy='Save the state of the loader: ckpt.maybe_save(step, state, extra={"data": loader.state()}).',
         )
     steps = [one.step for one in whole]
     return by_key, {key: sorted(set(steps) - {one.step for one in found}) for key, found in by_key.items()}

@@ -50,10 +50,13 @@ def _plan(arguments: argparse.Namespace) -> tuple[str, EpochPlan]:
     if program is not None:
         plan = plans(program)(arguments.epoch)
         if not isinstance(plan, EpochPlan):
-            raise DataError(f"{arguments.pattern} is a mixture.", remedy="Plan its parts one by one.")
+            raise DataError(
+                f"plan: {arguments.pattern} is a mixture: expected a data set with one source.",
+                remedy="Plan its parts one by one.",
+            )
         return arguments.pattern, plan
     if arguments.batch is None:
-        raise DataError("the size of the global batch is unknown.", remedy="Give --batch ROWS.")
+        raise DataError("plan: the size of the global batch is unknown.", remedy="Give --batch ROWS.")
     source = opened(arguments, arguments.pattern)
     index = indexed(source).index
     laid = layout(

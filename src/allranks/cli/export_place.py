@@ -66,7 +66,9 @@ def upload(folder: Path, names: Sequence[str], storage: Storage, *, force: bool 
     """
     there = [name for name in names if storage.size(name) is not None]
     if there and not force:
-        raise AlreadyThere(f"{storage.url} has {', '.join(there)} already.", remedy="Name another place, or --force.")
+        raise AlreadyThere(
+            f"{storage.url} already contains {', '.join(there)}.", remedy="Name another OUT, or pass --force."
+        )
     for name in reversed(there):
         storage.delete(name)
     for name in names:

@@ -54,7 +54,10 @@ def parse_place(text: str, *, step: int | None = None, direct: bool = False) -> 
     elif (last := paths.step_of(run.rpartition("/")[2])) is not None:
         run, given = run.rpartition("/")[0] or ".", last
     if given is not None and step is not None and given != step:
-        raise NotThere(f"{text} names step {given}, but --step is {step}: expected one step.")
+        raise NotThere(
+            f"{text} names step {given}, but --step names step {step}: expected the same step in both, or "
+            "only one of them."
+        )
     return Place(run, open_storage(run, direct=direct), given if step is None else step)
 
 
@@ -81,7 +84,10 @@ def choose_step(at: Place) -> Place:
     if at.step is None and found:
         return at.at(found[-1])
     if not found:
-        raise NotThere(f"{at.run} has no checkpoint.", remedy="`allranks ckpt ls` shows the content of the folder.")
+        raise NotThere(
+            f"{at.run} has no checkpoint: expected the folder of a run.",
+            remedy="`allranks ckpt ls` shows the content of the folder.",
+        )
     shown = ", ".join(map(str, found)) if len(found) < 9 else f"{len(found)} steps, {found[0]} to {found[-1]}"
     raise NotThere(f"{at.run} has no step {at.step}: expected one of {shown}.")
 

@@ -16,5 +16,5 @@ def rehearsed_in(file: Path, root: Path) -> Rehearsed:
     except OSError as error:
         raise ConfigWrong(f"--rehearsal {file} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise ConfigWrong(f"--rehearsal {file} is no JSON: {error}") from error
+        raise ConfigWrong(f"--rehearsal {file} is not JSON: {error}") from error
     return read(document, str(file), root.resolve().as_posix())

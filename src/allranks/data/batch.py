@@ -79,7 +79,10 @@ class Batch(Mapping[str, Column]):
 
     def _with_mask(self, mask: str) -> tuple[dict[str, NDArray[Any]], dict[str, list[Any]]]:
         if mask in self.columns:
-            raise DataError(f"the batch has a column {mask!r}.", remedy='Give the mask another name: mask="valid".')
+            raise DataError(
+                f"the samples have a column {mask!r}, but this is the name of the mask of the batch.",
+                remedy='Give the mask another name: mask="valid".',
+            )
         arrays = {name: column for name, column in self.columns.items() if isinstance(column, np.ndarray)}
         lists = {name: column for name, column in self.columns.items() if not isinstance(column, np.ndarray)}
         return {**arrays, mask: self.mask}, lists
@@ -138,7 +141,7 @@ class Collator:
                     f"column {name!r} of sample {one} is {value.dtype}{list(value.shape)}; before it was "
                     f"{like.dtype}{list(like.shape)}.",
                     sample=int(one),
-                    remedy="Pack the samples (.pack), or bring them to one shape and dtype in a .map.",
+                    remedy="Pack the samples (.pack), or give all samples the same shape and dtype in a .map.",
                 )
         return np.stack(values)
 
@@ -189,7 +192,7 @@ def _array_of(value: Any, name: str, sample: int) -> Any:
             f"column {name!r} of sample {sample}, a {type(value).__name__} of {value.dtype}, cannot become a NumPy "
             f"array: {error}.",
             sample=int(sample),
-            remedy="Bring it to the CPU, without gradients, and to a dtype that NumPy has, in a .map.",
+            remedy="In a .map, move the value to the CPU, without gradients, and to a dtype that NumPy has.",
         ) from error
 
 

@@ -215,7 +215,10 @@ class Dataset(Recipe):
         """
         if rank is not None or size is not None:
             if world is not None or rows is not None or rank is None or size is None:
-                raise DataError("a loader for a rank that reads alone takes rank and size, and no world or rows.")
+                raise DataError(
+                    "loader: rank= and size= cannot be combined with a world or rows=: expected one or "
+                    "the other. Pass rank and size only for a rank that reads without the others."
+                )
             return open_single_rank(self, rank, size, prefetch=prefetch, state=state)
         return open_loader(self, world or current(), rows=rows, prefetch=prefetch, state=state)
 
@@ -225,14 +228,15 @@ class Dataset(Recipe):
                 "map and filter work on samples, not on packed rows.", remedy="Map and filter before .pack."
             )
         if workers < 0:
-            raise DataError(f"workers={workers}: expected a number of processes, or 0 for this one.")
+            raise DataError(f"workers={workers}: expected a number of worker processes, or 0 to work in this process.")
         return replace(self, operations=(*self.operations, operation), workers=max(self.workers, workers))
 
     def _cut(self, skip: int, count: int | None) -> Dataset:
         if len(self.parts) > 1 or self.operations or skip < 0 or (count or 0) < 0:
             raise DataError(
-                f"{'take' if count is not None else 'skip'}({skip if count is None else count}) cannot be done here.",
-                remedy="Take and skip a number of samples of one source, before .map, .filter and .mix.",
+                f"{'take' if count is not None else 'skip'}({skip if count is None else count}): expected at "
+                "least 0 samples of one source, before .map, .filter and .mix.",
+                remedy="Move .take or .skip directly behind the source.",
             )
         one = self.parts[0]
         start = one.start + skip

@@ -71,8 +71,8 @@ class Epochs:
         epoch = number + self._shift
         if epoch < first or number < 0:
             raise DataError(
-                f"set_epoch({number}): the state goes on in epoch {first}, and this epoch is before it.",
-                remedy="Begin the loop with the epoch of the state, `range(sampler.epoch, epochs)`, or with 0.",
+                f"set_epoch({number}): the state continues in epoch {first}: expected this epoch or a later one.",
+                remedy="Start the loop with the epoch of the state, `range(sampler.epoch, epochs)`, or count from 0.",
             )
         has_begun = self._count_taken is not None and epoch == self.place[0] and not self._count_taken()
         self._named = None if has_begun else epoch  # Lightning names an epoch once more after it has begun

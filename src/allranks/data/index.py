@@ -127,7 +127,10 @@ class Index:
         try:
             head = json.loads(line)
             if head["format"] != FORMAT:
-                raise DataError(f"an index has the format {head['format']}; this allranks reads {FORMAT}.")
+                raise DataError(
+                    f"the index has the format {head['format']}: expected {FORMAT}, the format of this "
+                    "version of allranks."
+                )
             files = tuple(SourceFile(str(name), int(nbytes), str(stamp)) for name, nbytes, stamp in head["files"])
             columns: dict[str, NDArray[Any]] = {}
             for name, kind in _COLUMNS.items():
@@ -135,11 +138,12 @@ class Index:
                 size = head["blocks"] * little.itemsize
                 columns[name], rest = np.frombuffer(rest[:size], little).astype(kind), rest[size:]
                 if len(columns[name]) != head["blocks"]:
-                    raise ValueError("it is cut off")
+                    raise ValueError("its end is missing")
             if rest:
-                raise ValueError("bytes follow it")
+                raise ValueError("there are bytes after its end")
             return cls(head["kind"], files, **columns, note=str(head.get("note", "")))
         except (ValueError, TypeError, KeyError) as error:
             raise DataError(
-                f"these bytes are not an index: {error}.", remedy="Delete it: it is built again."
+                f"the file is not an index: {error}.",
+                remedy="Delete the index file: allranks builds the index again.",
             ) from error

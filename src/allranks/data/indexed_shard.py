@@ -66,7 +66,7 @@ class IndexedShard:
             global_batch=world.size,
         )
         if not len(samples):
-            raise DataError(f"rank {world.rank}: {source.where}: there is no sample.")
+            raise DataError(f"rank {world.rank}: {source.where}: the data has no sample: expected at least one.")
         self._begin(resume.epoch, resume.depth, resume.seen)
 
     def __len__(self) -> int:
@@ -114,8 +114,9 @@ class IndexedShard:
         taken, wanted = world.exchange("shard", f"epoch {self.epoch}", said, decide=_add)
         if taken != wanted:
             raise LedgerMismatch(
-                f"rank {world.rank}: epoch {self.epoch}: {taken[0]} samples were taken, and {wanted[0]} planned.",
-                remedy="Did all ranks go on from the same checkpoint?",
+                f"rank {world.rank}: epoch {self.epoch}: {taken[0]} samples were taken: expected {wanted[0]}, the "
+                "number in the plan.",
+                remedy="Check that all ranks have resumed from the same checkpoint.",
             )
 
 

@@ -142,7 +142,7 @@ class IterableShard:
         if "failed" in verdict:
             raise remote_error(verdict["failed"], rank=rank, where=f"{where} of a shard")
         if "empty" in verdict:
-            raise DataError(f"rank {rank}: {where}: there is not one sample on {verdict['empty']}.", remedy=_EMPTY)
+            raise DataError(f"rank {rank}: {where}: there is no sample on {verdict['empty']}.", remedy=_EMPTY)
         self._agreed, self._more = verdict["rounds"], verdict["more"]
         return self._agreed > 0
 
@@ -154,7 +154,7 @@ class IterableShard:
             epoch, rounds, facts, places = state["epoch"], state["rounds"], state["of"], state["places"]
         except (KeyError, TypeError) as error:
             remedy = "Give what state().gathered() returned and a checkpoint brought back."
-            raise DataError(f"{who}: this is not the state of a shard.", remedy=remedy) from error
+            raise DataError(f"{who}: the value is not the state of a shard.", remedy=remedy) from error
         if facts != self._facts:
             odd = [name for name in self._facts if facts.get(name) != self._facts[name]]
             told = "; ".join(f"{name}: {facts.get(name)} in the state, {self._facts[name]} here" for name in odd)
@@ -175,7 +175,7 @@ def _shard_guarantees(*, by_shard: bool, own_state: bool, tail: Tail) -> Guarant
         "resuming stands on the data set's own state, which forgets what a shuffle buffer held"
         if own_state
         else "resuming reads again what was taken",
-        "it goes on with as many ranks only",
+        "it can be resumed only with as many ranks",
         "how many steps there are is agreed as it goes",
     ]
     if tail == "drop":
@@ -210,6 +210,6 @@ def _merge_states(values: Sequence[Any]) -> dict[str, Any]:
     )
     if len(where) > 1:
         remedy = "Did a rank take a sample more, or restore another checkpoint?"
-        raise mismatch_of_ranks("the ranks stand at different places", where, remedy=remedy)
+        raise mismatch_of_ranks("the ranks are at different positions of the data", where, remedy=remedy)
     epoch, rounds, facts, _ = values[0]
     return {"epoch": epoch, "rounds": rounds, "of": facts, "places": [place for *_, place in values]}

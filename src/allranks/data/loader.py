@@ -100,7 +100,9 @@ class Loader(DeviceIterator):
         self, opened_data: OpenedData, rows: Sequence[int], *, audit: BatchAudit, prefetch: int, resume: Resume
     ) -> None:
         if prefetch < 0:
-            raise DataError(f"prefetch={prefetch}: expected a number of batches to prepare ahead, or 0.")
+            raise DataError(
+                f"prefetch={prefetch}: expected a number of batches to prepare ahead, or 0 to prepare none."
+            )
         self.rows = rows
         self._opened_data, self._audit, self._prefetch, self._close = opened_data, audit, prefetch, opened_data.close
         self._collator = Collator(opened_data.example)

@@ -100,7 +100,9 @@ def slice_indexes(data: Recipe, indexes: Sequence[Index]) -> tuple[Index, ...]:
         found.append(index.slice(part.start, index.samples if part.stop is None else part.stop))
         if not found[-1].samples:
             left = f" left of {index.samples} by skip and take" if index.samples else ""
-            raise DataError(f"{part.source.where}: there is no sample{left}.", path=part.source.where)
+            raise DataError(
+                f"{part.source.where}: the data has no sample{left}: expected at least one.", path=part.source.where
+            )
     return tuple(found)
 
 
@@ -108,7 +110,7 @@ def planner(data: Recipe, indexes: Sequence[Index]) -> Callable[[int], Plan]:
     """Return a function that returns the plan of an epoch. Raises DataError if the data set has no batches."""
     how = data.batching
     if how is None:
-        raise DataError("the data set has no batches.", remedy="Call .batch(global_batch) before .loader.")
+        raise DataError("loader: the data set has no batch size.", remedy="Call .batch(global_batch) before .loader.")
     laid = layout(
         min(indexes, key=len),
         global_batch=how.global_batch,

@@ -55,7 +55,10 @@ class Packing:
             if value not in known:
                 raise DataError(f"{name}={value!r}: expected {' or '.join(map(repr, known))}.")
         if self.method == "split" and self.long == "truncate":
-            raise DataError('long="truncate" goes with method="best-fit".', remedy='"split" splits all documents.')
+            raise DataError(
+                'long="truncate" works only with method="best-fit".',
+                remedy='method="split" splits every document that is too long.',
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ def _rows_of_part(part: int, parts: int, global_batch: int, *, rank: int, noun: 
         near = " or ".join(str(size) for size in (below, below + parts) if size)
         raise DataError(
             f"rank {rank}: a global batch of {global_batch} rows does not divide over {parts} {noun}.",
-            remedy=f"It does over {_number_list(divisors(global_batch))}; or choose a global_batch of {near}.",
+            remedy=f"Use {_number_list(divisors(global_batch))} of them, or choose a global_batch of {near}.",
         )
     return range(part * global_batch // parts, (part + 1) * global_batch // parts)
 

@@ -46,7 +46,7 @@ def shard(
         keys = ", ".join(map(repr, list(samples)[:8]))
         raise DataError(
             f"expected a list of samples, found a {type(samples).__name__}.",
-            remedy=f"Choose one of {keys}, or make a list of them.",
+            remedy=f"Pass the list under one of the keys {keys}, or make a list of the values.",
         )
     iterable_only = any(kind.__name__ == "IterableDataset" for kind in type(samples).__mro__)  # torch's has items, too
     if hasattr(samples, "__len__") and hasattr(samples, "__getitem__") and not iterable_only:
@@ -59,7 +59,7 @@ def shard(
         )
     if shuffle:
         raise DataError(
-            f"a {type(samples).__qualname__} can only be iterated, so it cannot be shuffled.",
-            remedy="Shuffle it before, in the same way on every rank; or give its files to allranks.Dataset.",
+            f"a {type(samples).__qualname__} can only be iterated, so allranks cannot shuffle its samples.",
+            remedy="Shuffle the samples before, in the same way on every rank; or pass the files to allranks.Dataset.",
         )
     return IterableShard(samples, of, tail=tail, padding=padding, state=state, compare=compare)

@@ -84,7 +84,7 @@ def _merge_states(values: Sequence[Any]) -> dict[str, Any]:
     epoch, depth, of, seen, _, first = values[0]
     if len(places) > 1:
         remedy = "Did a rank take a batch more, or restore another checkpoint?"
-        raise mismatch_of_ranks("the loaders stand at different places", places, remedy=remedy)
+        raise mismatch_of_ranks("the loaders are at different positions of the data", places, remedy=remedy)
     total = Sum(*seen)
     carries: dict[int, tuple[int, Any]] = {}
     for rank, (_, _, _, _, taken, carry) in enumerate(values):
@@ -93,9 +93,9 @@ def _merge_states(values: Sequence[Any]) -> dict[str, Any]:
             other, its = carries.setdefault(stream, (rank, held))
             if its != held:
                 raise Mismatch(
-                    f"ranks {other} and {rank} read stream {stream} together, and packed it differently.",
+                    f"ranks {other} and {rank} read stream {stream} together, but packed its samples differently.",
                     ranks=(other, rank),
-                    remedy="Is the tokenizer, or what maps the samples, the same on both?",
+                    remedy="Use the same tokenizer and the same map functions on both ranks.",
                 )
     streams = None if first is None else [(stream, held) for stream, (_, held) in sorted(carries.items())]
     return _state_document(epoch, depth, of, total, streams)
@@ -140,8 +140,8 @@ class Resume:
             fits = ", ".join(str(layout.streams * d) for d in divisors(depth)[:40])
             raise DataError(
                 f"{who}: {depth} samples of every stream were taken, which is in the middle of a global batch of "
-                f"{layout.global_batch}: that takes {many} of each.",
-                remedy=f"Go on with a global batch of {fits}.",
+                f"{layout.global_batch} rows: such a batch takes {many} samples of each stream.",
+                remedy=f"Continue with a global batch of {fits}.",
             )
         return cls(epoch, depth // many, depth, seen, carry)
 
@@ -176,7 +176,7 @@ def _parse_state(state: object, who: str) -> tuple[int, int, Sum, dict[int, Any]
         _, _ = state["plan"], settings_of(state)
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"{who}: this is not a state of a loader ({type(error).__name__}: {error}).", remedy=_WHAT
+            f"{who}: the value is not the state of a loader ({type(error).__name__}: {error}).", remedy=_WHAT
         ) from error
     if min(epoch, depth) < 0:
         raise DataError(f"{who}: epoch {epoch}, depth {depth}: expected numbers of at least 0.", remedy=_WHAT)
@@ -189,6 +189,6 @@ def _refuse_others(saved: Mapping[str, Any], here: Mapping[str, Any], who: str) 
         return
     differences = "; ".join(f"{name}: {saved.get(name)} in the state, {here.get(name)} here" for name in names)
     raise DataError(
-        f"{who}: the state is of other data, or of another order: {differences}.",
+        f"{who}: the state belongs to other data, or to another order: {differences}.",
         remedy="Build the data set as before, from the same files; or begin without the state.",
     )

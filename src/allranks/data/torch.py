@@ -52,9 +52,10 @@ def to_training(batch: Any, device: Any) -> dict[str, Any]:
     """Return a batch on the device. Raises DataError if no gradients are computed."""
     if not torch.is_grad_enabled():
         raise DataError(
-            "a Dataset.loader goes on where it was stopped, so an evaluation that was broken off (Lightning's sanity "
-            "check) would be followed by one of the rest alone.",
-            remedy="Give evaluations allranks.integrations.torch.Batches(data, world): it begins anew.",
+            "a Dataset.loader continues where it was stopped, so an evaluation that was interrupted (Lightning's "
+            "sanity check) would be followed by one of the rest alone.",
+            remedy="For evaluations, use allranks.integrations.torch.Batches(data, world), which begins anew each "
+            "time.",
         )
     found: dict[str, Any] = batch.to_torch(device)
     return found

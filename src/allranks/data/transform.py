@@ -156,7 +156,10 @@ class _Turn:
         generators = ([self._generator(name) for name in ids],) if operation.random else ()
         results = operation.fn(samples, *generators)
         if len(results) != len(samples):
-            raise ValueError(f"it returned {len(results)} results for {len(samples)} samples")
+            raise ValueError(
+                f"the function returned {len(results)} results for {len(samples)} samples: expected one "
+                "result per sample"
+            )
         return [operation.outcome(sample, result) for sample, result in zip(samples, results, strict=True)]
 
     def _generator(self, name: int) -> np.random.Generator:

@@ -53,7 +53,9 @@ def choose_job(name: str | None) -> list[Address]:
         )
         raise AllranksError(f"no job{called} runs here.", remedy=remedy)
     listed = "; ".join(f"{job} ({_describe_ranks(ranks)})" for job, ranks in found.items())
-    raise AllranksError(f"{len(found)} jobs run here: {listed}.", remedy="Name one: allranks doctor JOB.")
+    raise AllranksError(
+        f"{len(found)} jobs run here: {listed}.", remedy="Give the name of one job: allranks doctor JOB."
+    )
 
 
 def jobs_on_this_machine() -> dict[str, str]:

@@ -108,7 +108,8 @@ def _watch_settings(hang_after: float, on_hang: str) -> WatchSettings | None:
         limit = -1.0
     if not 0 <= limit < float("inf") or policy not in _POLICIES:
         raise AllranksError(
-            f"hang_after is {after!r} and on_hang {policy!r}.",
+            f"init: hang_after is {after!r} and on_hang is {policy!r}: expected a number of seconds, and 'warn' or "
+            "'end'.",
             remedy="hang_after is in seconds, 0 for never; on_hang is warn or end.",
         )
     return WatchSettings(limit, _POLICIES[policy]) if limit else None

@@ -64,7 +64,7 @@ class Ranks:
         if accelerator.project_configuration.automatic_checkpoint_naming:
             raise AllranksError(
                 "automatic_checkpoint_naming lets Accelerate choose the folder, and remove older ones before it saves.",
-                remedy="Leave it out: Ranks.save_state(step) names folders.",
+                remedy="Leave automatic_checkpoint_naming out: Ranks.save_state(step) names the folders.",
             )
         self._accelerator, self._folder = accelerator, Path(folder)
         self._world = loop.join(accelerator.process_index, accelerator.num_processes, hang=hang)
@@ -119,7 +119,11 @@ class Ranks:
         if odd := sorted(
             name for name in found["files"].keys() | digests if found["files"].get(name) != digests.get(name)
         ):
-            raise Damaged(f"{where}: {', '.join(odd)} are not as they were saved.", path=str(where), step=found["step"])
+            raise Damaged(
+                f"{where}: {', '.join(odd)} differ from the saved files: their digests are different.",
+                path=str(where),
+                step=found["step"],
+            )
         if found["ranks"] != world.size:
             _refuse_shards(where, found["ranks"], self._accelerator._dataloaders)
             log("allranks: %s is of %d ranks: random generators go on anew.", where, found["ranks"], level=30)
@@ -157,7 +161,7 @@ class Ranks:
         seen = self._together("look", lambda: _file_sizes(folder))
         if blind := [rank for rank, one in enumerate(seen) if one != seen[0]]:
             raise StorageError(
-                f"{name_ranks(blind)} do not see in {folder} what rank 0 sees there.",
+                f"{name_ranks(blind)} do not see the files that rank 0 sees in {folder}.",
                 path=str(folder),
                 remedy="Use a folder that all hosts share.",
             )
@@ -197,13 +201,13 @@ def _refuse_shards(where: Path, ranks: int, loaders: Iterable[Any]) -> None:
                 f"{where} is of {ranks} ranks, and says how many batches a rank took of its part of a "
                 "StatefulDataLoader: with another number of ranks the parts are others.",
                 remedy=f"Resume on {ranks} ranks; or read through allranks.integrations.torch.Batches or BatchSampler, "
-                "whose states go on with any.",
+                "whose states work with any number of ranks.",
             )
 
 
 def _make_way(hidden: Path, final: Path, step: int) -> None:
     if final.exists():
-        raise StepExists(f"{final} is there already.", step=step, remedy="Save another step.")
+        raise StepExists(f"save_state: the folder {final} already exists.", step=step, remedy="Save another step.")
     if hidden.exists():  # of a save that never ended
         shutil.rmtree(hidden)
 

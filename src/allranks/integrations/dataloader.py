@@ -79,7 +79,11 @@ class EpochReader:
 
     def _here(self) -> Steps:
         if self._steps is None:
-            raise DataError("only the process that made it knows where all ranks are.", remedy="Ask there.")
+            raise DataError(
+                "state: this copy of the loader is in a worker process, which does not know the "
+                "positions of all ranks.",
+                remedy="Call state() in the process that made the loader.",
+            )
         return self._steps
 
     def __getstate__(self) -> dict[str, Any]:

@@ -49,8 +49,8 @@ class Ranks(TrainerCallback):  # type: ignore[misc]  # mypy does not follow tran
     ) -> None:
         if self._save_on_preemption and args.enable_jit_checkpoint:
             raise AllranksError(
-                "enable_jit_checkpoint lets each rank answer SIGTERM for itself, at another step than the others.",
-                remedy="Leave it out, or Ranks(save_on_preemption=False).",
+                "with enable_jit_checkpoint=True, each rank saves at a different step after SIGTERM.",
+                remedy="Leave enable_jit_checkpoint out, or use Ranks(save_on_preemption=False).",
             )
         world = self._world(args)
         _warn_of_generators(args, state, world)
@@ -115,7 +115,10 @@ def _running_trainer() -> Trainer:
         if isinstance(found := frame.f_locals.get("self"), Trainer):
             return found
         frame = frame.f_back
-    raise AllranksError("the callback Ranks was called by no Trainer of transformers.", remedy="Give it to a Trainer.")
+    raise AllranksError(
+        "the callback Ranks was not called by a Trainer of transformers.",
+        remedy="Pass the callback to a Trainer: Trainer(..., callbacks=[Ranks()]).",
+    )
 
 
 def _warn_of_generators(args: TrainingArguments, state: TrainerState, world: World) -> None:

@@ -252,12 +252,12 @@ def _template_of_newest(storage: Storage) -> tuple[Any, dict[str, document.Array
     """Return the JSON part of the newest checkpoint, and an empty array for each of its arrays. Raises NotThere."""
     steps = inventory.complete_steps(storage)
     if not steps:
-        raise NotThere(f"there is no checkpoint at {storage.url}.", path=storage.url)
+        raise NotThere(f"load_checkpoint: there is no checkpoint at {storage.url}.", path=storage.url)
     manifest = inventory.load_manifest(storage, steps[-1])
     if not isinstance(manifest.extra, dict) or _FORMAT not in manifest.extra:
         raise AllranksError(
-            f"{storage.url} is a checkpoint, but not one of a Trainer: CheckpointIO has not saved it.",
-            remedy="Load its weights: Ranks(load=...).",
+            f"{storage.url} is a checkpoint, but CheckpointIO has not saved it: expected a checkpoint of a Trainer.",
+            remedy="To load only the weights, use Ranks(load=...).",
         )
     words, room = manifest.extra[_FORMAT], {}
     for name, is_tensor in document.names(words):

@@ -62,7 +62,10 @@ class TrainingLoop:
 
     def __init__(self, *, verify_every: int, save_on_preemption: bool) -> None:
         if verify_every < 0:
-            raise AllranksError(f"verify_every is {verify_every}.", remedy="It counts steps; 0: at the start only.")
+            raise AllranksError(
+                f"verify_every={verify_every}: expected a number of steps, or 0.",
+                remedy="With 0, the ranks are compared only at the start.",
+            )
         self._verify_every = verify_every
         self._save_on_preemption = save_on_preemption
         self._undo: list[Callable[[], object]] = []

@@ -66,8 +66,8 @@ def _skip_once(reader: EpochReader, skipping: list[Any]) -> None:
             continue
         if skip != first:
             raise DataError(
-                f"the loop skips {skip} batches of epoch {epoch}, and the state goes on behind {first}.",
-                remedy="Give the state of the same checkpoint; or skip nothing: TrainingArguments("
-                "ignore_data_skip=True).",
+                f"the loop skips {skip} batches of epoch {epoch}, but the state continues after batch {first}.",
+                remedy="Load the state of the same checkpoint; or skip no batches: "
+                "TrainingArguments(ignore_data_skip=True).",
             )
         one.skip_batches = 0

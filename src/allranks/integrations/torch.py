@@ -85,13 +85,16 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
         try:
             epoch, step, workers = state["epoch"], state["step"], state["workers"]
         except KeyError as error:
-            raise DataError(f"{dict(state)} says no place: {error} is missing.", remedy="Begin anew.") from error
+            raise DataError(
+                f"load_state_dict: the state {dict(state)} has no position: {error} is missing.", remedy="Begin anew."
+            ) from error
         worker = get_worker_info()
         here = worker.num_workers if worker else 1
         if workers != here:
             raise DataError(
-                f"a state_dict of {workers} workers cannot go on with {here}.",
-                remedy="Keep num_workers; or put state() into checkpoints, which goes on with any.",
+                f"a state_dict of a loader with {workers} workers cannot be loaded by a loader with {here}.",
+                remedy="Use the same num_workers; or store state() in checkpoints, which works with any number of "
+                "workers.",
             )
         if worker:
             self._loaded = state

@@ -210,7 +210,9 @@ class Console:
         try:
             logs.write(rank, data)
         except OSError as error:
-            self.print_line(f"rank {rank}: {logs.paths[rank]} ends here, the job goes on: {error}")
+            self.print_line(
+                f"rank {rank}: {logs.paths[rank]} ends here, because it cannot be written: {error}. The job continues."
+            )
 
     def _finish_progress_bars(self, now: float) -> None:
         for (rank, stream), reader in self._readers.items():

@@ -80,7 +80,9 @@ class ForkServer:
         messages.send(self._sock, messages.Preload(call=to_json(call)))
         got = messages.receive(self._sock)
         if got is None or not isinstance(got[0], messages.Ready):
-            raise AllranksError(f"the fork server ended in {call.function}; its output is above.")
+            raise AllranksError(
+                f"the fork server ended while it called {call.function}: read its output above this message."
+            )
         return got[0]
 
     def spawn(self, spawn: messages.Spawn, *, out: int, err: int) -> None:

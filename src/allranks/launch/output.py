@@ -86,7 +86,7 @@ class OutputQueue:
             self.closed = True
             self._waiting.clear()
             self._size = 0
-            raise OutputClosed(f"the launcher's output takes nothing more: {error}.") from error
+            raise OutputClosed(f"the launcher cannot write its output any more: {error}.") from error
 
 
 class Outputs:

@@ -57,7 +57,7 @@ def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int
         if rows % unit == 0 or _one_a_device(shapes, rows, devices):
             return ok("leading dimension", f"{rows} rows on {devices} devices, {accumulation} accumulation")
         found = f"{rows} rows do not divide by {devices} devices x {accumulation} accumulation"
-        return error("leading dimension", found, remedy=f"Bring a multiple of {unit} rows.")
+        return error("leading dimension", found, remedy=f"Pass a multiple of {unit} rows.")
     micro = plan.rows_per_rank // plan.accumulation
     if rows in (plan.rows_per_rank, micro):
         kind = "rows of a batch" if rows == plan.rows_per_rank else "rows of a micro-batch"

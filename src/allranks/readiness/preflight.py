@@ -176,7 +176,7 @@ def _values_to_compare(request: _Request, *, main: bool) -> Iterator[NamedValue]
     text = f"{len(files)} file{'' if len(files) == 1 else 's'} of the program" + (
         _commit_text(request.files) if main else ""
     )
-    yield NamedValue("code", files, text, "Bring the same files to every host, and start again.", partial=True)
+    yield NamedValue("code", files, text, "Copy the same files to every host, and start again.", partial=True)
     versions = code.versions()
     text = ", ".join(f"{name} {versions[name]}" for name in ("python", "jax", "torch", "numpy") if name in versions)
     yield NamedValue("versions", versions, text, "Install the same versions on every host.", partial=True)

@@ -66,7 +66,10 @@ def run(arguments: list[str], files: list[str], test: str, folder: str) -> None:
     faulthandler.enable()  # pytest's own would write to the terminal of the process that forked this one
     found = [item for item in session.items if item.nodeid == test]
     if not found:
-        raise RuntimeError(f"{test} was not found when its file was collected for the ranks; is its name stable?")
+        raise RuntimeError(
+            f"{test} was not found when its file was collected for the ranks; give the test a name "
+            "that is the same in every collection."
+        )
     with catch_warnings_for_item(config=config, ihook=found[0].ihook, when="runtest", item=found[0]):
         reports = runtestprotocol(found[0], nextitem=None, log=False)
     data = [config.hook.pytest_report_to_serializable(config=config, report=report) for report in reports]

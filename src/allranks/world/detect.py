@@ -50,9 +50,9 @@ def init(backend: str | None = None, *, timeout: float = DEFAULT_TIMEOUT, fail_f
             _made = _join_ranks(decide(_launcher_environment(backend)), _InitArguments(backend, timeout, fail_fast))
         elif backend not in (None, _made.backend) and (_made.size > 1 or backend == "torch"):
             raise AllranksError(
-                f"rank {_made.rank}: allranks.init(backend={backend!r}): the world is made already, and its backend is "
-                f"{_made.backend!r}.",
-                remedy="Leave backend out, or give it to the first call of allranks.init().",
+                f"rank {_made.rank}: allranks.init(backend={backend!r}): the world already exists, and its backend "
+                f"is {_made.backend!r}.",
+                remedy="Leave backend out, or pass it in the first call of allranks.init().",
             )
         return _made
 
@@ -61,7 +61,10 @@ def current() -> World:
     """Return the world that ``init`` made. Raises AllranksError if ``init`` was not called yet."""
     _refuse_in_simulated_world()
     if _made is None:
-        raise AllranksError("there is no world yet.", remedy="Call allranks.init() at the start of the program.")
+        raise AllranksError(
+            "current: there is no world yet, because allranks.init() was not called.",
+            remedy="Call allranks.init() at the start of the program.",
+        )
     return _made
 
 
@@ -70,9 +73,9 @@ def _refuse_in_simulated_world() -> None:
     simulated = sys.modules.get("allranks.world.simulated")
     if simulated is not None and (rank := simulated.running_rank()) is not None:
         raise AllranksError(
-            f"rank {rank}: allranks.init() or current(): this rank is simulated, and its world is what SimulatedWorld "
-            "gives the program.",
-            remedy="Pass that world on: def train(world): ...",
+            f"rank {rank}: allranks.init() or current(): this rank is simulated, and its world is the argument that "
+            "SimulatedWorld passes to the program.",
+            remedy="Use that argument: def train(world): ...",
         )
 
 

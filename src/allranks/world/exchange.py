@@ -118,10 +118,10 @@ class Exchanger:
         """
         if os.getpid() != self._process and len(self.members) > 1:
             raise AllranksError(
-                f"rank {self.rank}: {ticket}: process {os.getpid()} was forked from process {self._process}, which is "
-                f"rank {self.rank}, and is no rank itself.",
+                f"rank {self.rank}: {ticket}: process {os.getpid()} was forked from process {self._process}, which "
+                f"is rank {self.rank}, so it is not a rank itself.",
                 ranks=(self.rank,),
-                remedy="Make this call in the process of the rank, and hand the result to its children.",
+                remedy="Make this call in the process of the rank, and pass the result to its child processes.",
             )
 
     def _forget_earlier(self) -> None:

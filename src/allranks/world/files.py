@@ -80,7 +80,9 @@ class FileStore:
 
     def _check_folder(self, key: str) -> None:
         if not self._folder.is_dir():
-            raise StoreError(f"{key!r}: the folder {self._folder} of this job's store is gone.")
+            raise StoreError(
+                f"{key!r}: the folder {self._folder} of the job's store does not exist any more: the job has ended."
+            )
 
     @contextmanager
     def _written(self, key: str, value: bytes) -> Iterator[tuple[Path, Path]]:
@@ -94,4 +96,6 @@ class FileStore:
             new.write_bytes(value)
             yield new, path
         except FileNotFoundError as error:
-            raise StoreError(f"{key!r}: {error.filename} is gone: has the job ended?") from error
+            raise StoreError(
+                f"{key!r}: {error.filename} does not exist any more. Check whether the job has ended."
+            ) from error

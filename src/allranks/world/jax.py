@@ -36,7 +36,10 @@ class JaxStore:
     def __init__(self, prefix: str = "allranks/") -> None:
         client = distributed.global_state.client
         if client is None:
-            raise StoreError("jax.distributed is not initialised, so there is no coordination service to talk to.")
+            raise StoreError(
+                "jax.distributed is not initialised, so there is no coordination service to use. Call "
+                "allranks.init() first."
+            )
         missing = [name for name in _CLIENT_METHODS if not hasattr(client, name)]
         if missing:
             raise StoreError(

@@ -175,7 +175,7 @@ def _read_launcher(environ: Mapping[str, str], name: str, rank: str, size: str, 
     r, s = _number_of_variable(environ, rank), _number_of_variable(environ, size)
     if not 0 <= r < s:
         raise ContradictingSigns(
-            f"{evidence}, but there is no such rank: ranks count from 0 to the size minus 1.",
+            f"{evidence}, but there is no such rank: expected a rank from 0 to the size minus 1.",
             remedy=f"Correct or unset {rank} and {size}.",
         )
     return LauncherVariables(name, r, s, evidence, _number_of_variable(environ, local) if local in environ else None)
@@ -194,7 +194,7 @@ def _refuse_lost_processes(inner: LauncherVariables, others: Iterable[LauncherVa
     for other in others:
         if inner.name == "allranks" and (inner.rank, inner.size) != (other.rank, other.size):
             raise ContradictingSigns(
-                f"{inner.evidence}, but {other.evidence}: several processes would take themselves for one rank.",
+                f"{inner.evidence}, but {other.evidence}: several processes would have the same rank.",
                 remedy=f"Start the program with `allranks run` or with {other.name}, not with one inside the other.",
             )
         if (inner.size or 1) < (other.size or 1):
@@ -217,8 +217,8 @@ def _refuse_child(launcher: LauncherVariables | None, *, is_importing: bool) -> 
         )
     if launcher is None and not is_importing:
         raise ContradictingSigns(
-            "this process was started by multiprocessing (mp.spawn, a worker of a loader), but nothing says which of "
-            "several ranks it is: each would take itself for rank 0 of 1.",
+            "this process was started by multiprocessing (mp.spawn, a worker of a loader), but no variable says "
+            "which of several ranks it is: each process would be rank 0 of 1.",
             remedy="Start the program with `allranks run -n N` instead of mp.spawn, call "
             f"init_process_group(rank=..., world_size=...) before allranks.init(), {_ALONE}.",
         )
@@ -231,7 +231,7 @@ def _refuse_batch_script(environ: Mapping[str, str]) -> None:
         return
     raise ContradictingSigns(
         f"Slurm says {tasks} tasks (SLURM_NTASKS), but this process was not started by srun (it is in no job step): "
-        f"it would be alone and take itself for all {tasks}.",
+        "it would run as a single process, without the other tasks.",
         remedy=f"Start it with `srun python train.py`, {_ALONE}.",
     )
 
@@ -279,7 +279,7 @@ def _join_launched(
     local_devices = None
     if address is None and (backend == "torch" or launcher.name == "PMI"):
         raise ContradictingSigns(
-            f"{launcher.evidence}, but nothing says where the ranks can meet.",
+            f"{launcher.evidence}, but no variable says at which address the ranks can join.",
             remedy="Set MASTER_ADDR (the host of rank 0) and MASTER_PORT (a free port there) for every rank.",
         )
     if address is not None and _number_of_variable(environment.environ, "LOCAL_WORLD_SIZE", 1) > 1:
@@ -305,12 +305,12 @@ def _store_framework(environment: LauncherEnvironment, launcher: LauncherVariabl
     wanted = environment.backend or ("jax" if launcher.size is None else None)
     if wanted is not None and wanted not in installed:
         raise ContradictingSigns(
-            f"{launcher.evidence}, but {wanted} is not installed here, which would have to carry the world.",
+            f"{launcher.evidence}, but {wanted} is not installed here, which the ranks need to exchange values.",
             remedy=f'Install it (pip install "allranks[{wanted}]"), {_ALONE}.',
         )
     if not installed:
         raise ContradictingSigns(
-            f"{launcher.evidence}, but neither jax nor torch is installed here, so the ranks cannot talk.",
+            f"{launcher.evidence}, but neither jax nor torch is installed here, so the ranks cannot exchange values.",
             remedy=f"{_NO_FRAMEWORK[:-1]}, {_ALONE}.",
         )
     if wanted is not None:

@@ -65,7 +65,7 @@ class ProgramExchanges:
         tickets.
         """
         self._exchange_in_order(ticket, None, _nobody_waits, timeout, is_training=True)
-        raise AssertionError("a meeting without a result")
+        raise AssertionError("an exchange without a result")
 
     def substitute(self, number: int, ticket: Ticket, timeout: float) -> AllranksError | None:
         """Enter exchange ``number`` in place of the training thread, which is in the call ``ticket``; return the error.
@@ -116,4 +116,4 @@ class ProgramExchanges:
 def _nobody_waits(values: object) -> NoReturn:
     """Raise Mismatch for an exchange that only diverged ranks have entered: the ranks that waited have given up."""
     del values
-    raise Mismatch("the ranks that waited in a meeting are gone.")
+    raise Mismatch("the ranks that waited in this collective have ended.")

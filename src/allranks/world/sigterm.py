@@ -152,8 +152,8 @@ def refuse_other_handlers(who: str) -> None:
     if others:
         either = f"{who} or {others[-1]}".replace("=True", "=False")
         raise AllranksError(
-            f"{who} is to answer SIGTERM, but {others[-1]} does already, and would never hear of it.",
-            remedy=f"Let one of them answer it: {either}.",
+            f"{who} cannot handle SIGTERM, because {others[-1]} already handles it: expected one handler.",
+            remedy=f"Let only one of them handle SIGTERM: {either}.",
         )
 
 

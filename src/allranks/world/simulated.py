@@ -320,13 +320,16 @@ class _SimulatedRank:
         if self.crashed:
             raise _CrashedError
         if self._run.over:
-            raise AllranksError(f"rank {self.number}: the run of this simulated world is over.")
+            raise AllranksError(
+                f"rank {self.number}: the run of this simulated world has ended, so its world cannot be used any more."
+            )
         if threading.get_ident() != self._run.thread:
-            raise AllranksError(f"rank {self.number}: a simulated world is for the thread of its program alone.")
+            raise AllranksError(f"rank {self.number}: a simulated world can be used only in the thread of its program.")
         if self.done >= self._run.max_operations and greenlet.getcurrent() is self.thread:
             raise AllranksError(
                 f"rank {self.number}: simulated world: more than {self._run.max_operations:,} store operations.",
-                remedy="Is there a loop without end? If not, give SimulatedWorld a larger max_operations.",
+                remedy="Check the program for an endless loop. If there is none, pass a larger max_operations to "
+                "SimulatedWorld.",
             )
         now, run = self.done, self._run
         self.done += 1

@@ -46,7 +46,9 @@ class TorchStore:
 
     def __init__(self, prefix: str = "allranks") -> None:
         if not dist.is_initialized():
-            raise StoreError("torch.distributed is not initialised, so there is no Store to talk to.")
+            raise StoreError(
+                "torch.distributed is not initialised, so there is no Store to use. Call allranks.init() first."
+            )
         # Kept as well: on the rank that serves the store, it goes when the last reference goes.
         self._served = distributed_c10d._get_default_store()
         missing = [name for name in _METHODS if not hasattr(self._served, name)]

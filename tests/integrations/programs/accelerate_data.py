@@ -78,7 +78,7 @@ if part == "prepare":
         prepared = accelerator().prepare(again)
         assert steps(accelerator().skip_first_batches(prepared, 3)) == kinds[kind][0][3:]
         again, _ = make(kind, 0, third)
-        with pytest.raises(DataError, match="skips 2 batches of epoch 0, and the state goes on behind 3"):
+        with pytest.raises(DataError, match="skips 2 batches of epoch 0, but the state continues after batch 3"):
             list(accelerator().skip_first_batches(accelerator().prepare(again), 2))
 
 if part == "save":  # with torchdata: a state of two ranks, for four

@@ -70,10 +70,10 @@ def spec(leaf: Any, context: OpenContext) -> Spec:
         raise LeafRefused("a tracer", "Save and restore outside of jit.")
     if isinstance(leaf, jax.ShapeDtypeStruct):
         if not context.for_restore:
-            raise LeafRefused("a ShapeDtypeStruct, which holds no bytes", "Use it only in a template.")
+            raise LeafRefused("a ShapeDtypeStruct, which holds no bytes", "Use a ShapeDtypeStruct only in a template.")
         if leaf.sharding is None:
             raise LeafRefused(
-                "a ShapeDtypeStruct without sharding", "Set its sharding: ShapeDtypeStruct(..., sharding=)."
+                "a ShapeDtypeStruct without sharding", "Pass a sharding: ShapeDtypeStruct(..., sharding=)."
             )
     elif not context.for_restore and leaf.is_deleted():
         raise LeafRefused("deleted: it was donated to a jitted function", "Save the array that the function returned.")

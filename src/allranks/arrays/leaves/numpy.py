@@ -68,7 +68,7 @@ _GENERATORS: dict[type, Opener] = {
 
 def spec(leaf: Any, context: OpenContext) -> Spec:
     if isinstance(leaf, np.ma.MaskedArray):
-        raise LeafRefused("a masked array", "Store its data and its mask as two arrays.")
+        raise LeafRefused("a masked array", "Store the data and the mask of the array as two arrays.")
     return rank_local_spec(leaf.shape, name_of(leaf.dtype), context.size)
 
 

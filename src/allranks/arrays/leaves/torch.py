@@ -116,7 +116,7 @@ def spec(leaf: torch.Tensor, context: OpenContext) -> Spec:
     name = name_of(leaf, context)
     strides = () if leaf.is_contiguous() else zip(leaf.stride(), leaf.shape, strict=True)
     if context.for_restore and any(by == 0 and many > 1 for by, many in strides):
-        raise LeafRefused("a view in which many elements share one number", "Give it its own memory: clone().")
+        raise LeafRefused("a view in which many elements share one number", "Store a copy of the tensor: clone().")
     return rank_local_spec(tuple(leaf.shape), name, context.size, kind_of(leaf))
 
 
@@ -135,9 +135,9 @@ def name_of(leaf: torch.Tensor, context: OpenContext) -> str:
             f"a {'nested' if leaf.is_nested else leaf.layout} tensor", "Store the dense tensors that it consists of."
         )
     if name is None:
-        raise LeafRefused(f"a tensor of {leaf.dtype}", "View it as torch.uint8, or dequantize it.")
+        raise LeafRefused(f"a tensor of {leaf.dtype}", "View the tensor as torch.uint8, or dequantize it.")
     if leaf.is_meta and not context.for_restore:
-        raise LeafRefused("a meta tensor, which holds no bytes", "Use it only in a template.")
+        raise LeafRefused("a meta tensor, which holds no bytes", "Use a meta tensor only in a template.")
     return name
 
 

@@ -149,7 +149,7 @@ def _make_folder(folder: Path) -> None:
             f"{folder} is not private to this user: expected mode 0700 and owner {os.getuid()}, found "
             f"{stat.filemode(found.st_mode)} and owner {found.st_uid}.",
             path=str(folder),
-            remedy=f"Remove it, or set {_VARIABLE} to another folder.",
+            remedy=f"Remove the folder, or set {_VARIABLE} to another folder.",
         )
 
 

@@ -275,7 +275,7 @@ class RemoteMemory:
                 if not hmac.compare_digest(
                     _receive_bytes(channel, _DIGEST), _proof_of_secret(self._secret, b"server", both)
                 ):
-                    raise ValueError("another program answers there")
+                    raise ValueError("another program answers at this address")
                 channel.sendall(_proof_of_secret(self._secret, b"client", both))
                 channel.settimeout(PATIENCE)
                 return channel

@@ -89,9 +89,9 @@ def _encode_index(index: Index, listed: Sequence[ListedFile]) -> bytes:
 def _decode_index(data: bytes) -> tuple[Index, dict[str, ListedFile]]:
     seal, _, body = data.partition(b"\n")
     if seal != show(digest(body)).encode():
-        raise DataError("this index is damaged: its digest is another one.")
+        raise DataError("the index is damaged: its digest differs from the digest of its content.")
     line, _, rest = body.partition(b"\n")
     head = json.loads(line)
     if head["cache"] != _FORMAT:
-        raise DataError(f"this index is of format {head['cache']}, expected {_FORMAT}.")
+        raise DataError(f"the index has the format {head['cache']}: expected {_FORMAT}.")
     return Index.decode(rest), {name: ListedFile(name, nbytes, modified) for name, nbytes, modified in head["files"]}

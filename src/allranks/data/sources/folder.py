@@ -100,7 +100,7 @@ def _class_numbers(index: Index) -> dict[str, int]:
     loose = next((file.name for file in index.files if "/" not in file.name), None)
     if loose is not None:
         raise DataError(
-            f"{loose} is in no folder, so it has no label.",
+            f"{loose} is not in the folder of a class, so the file has no label.",
             path=loose,
             remedy="Name the folder that holds the classes' folders, or leave labels=True out.",
         )

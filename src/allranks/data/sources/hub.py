@@ -101,7 +101,8 @@ def _streamed_features(path: str, builder: Any, split: str) -> Any:
         raise DataError(
             f"datasets cannot say what features {path!r} has: {type(error).__name__}: {error}.",
             path=path,
-            remedy="Is its first file whole? load_dataset(..., streaming=True) fails in the same way.",
+            remedy="Check whether the first file of the data set is complete: load_dataset(..., streaming=True) "
+            "fails in the same way.",
         ) from error
 
 

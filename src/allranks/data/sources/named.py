@@ -96,7 +96,7 @@ class NamedSource:
         note = json.loads(index.note)
         if note["of"] != self.where:
             raise DataChanged(
-                f"this rank reads {self.where}; what was indexed is {note['of']}.",
+                f"this rank reads {self.where}: expected {note['of']}, the data that was indexed.",
                 remedy="Give the same name and options on every rank.",
             )
         return FileReader(_storage(note["root"]), _format_of_note(note), index)
@@ -140,7 +140,9 @@ def _below(files: Sequence[str], where: str) -> tuple[str, tuple[str, ...]]:
     """Return the deepest folder that all files have in common, and the names of the files below it."""
     if len(set(files)) < len(files):
         twice = next(one for one in files if files.count(one) > 1)
-        raise DataError(f"{where}: {twice} is in it twice.", path=twice, remedy="Mix a data set with itself instead.")
+        raise DataError(
+            f"{where}: the file {twice} is in the list twice.", path=twice, remedy="Mix a data set with itself instead."
+        )
     split = [one.split("/") for one in files]
     low, high = min(split), max(split)
     most = min(len(low), len(high)) - 1

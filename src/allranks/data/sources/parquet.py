@@ -130,7 +130,7 @@ class ParquetFile:
                 block.begin, columns=None if self.columns is None else list(self.columns), use_threads=False
             )
         if table.num_rows != group.num_rows:
-            raise ValueError(f"{table.num_rows} rows were found")
+            raise ValueError(f"the row group has {table.num_rows} rows")
         return table
 
     def _seekable(self, known: Sequence[tuple[int, bytes]]) -> SeekableFile:

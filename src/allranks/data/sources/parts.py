@@ -20,10 +20,12 @@ def merge(kind: str, indexes: Iterable[Index]) -> Index:
     files: dict[str, tuple[SourceFile, Index, slice]] = {}
     for index in indexes:
         if index.kind != kind:
-            raise DataError(f"an index of {index.kind} does not go with one of {kind}.")
+            raise DataError(f"an index of {index.kind} files cannot be joined with an index of {kind} files.")
         for file, blocks in zip(index.files, _blocks_by_file(index), strict=True):
             if file.name in files:
-                raise DataError(f"{file.name} is in two parts of an index.", path=file.name)
+                raise DataError(
+                    f"{file.name} is in two parts of the index: expected each file in one part.", path=file.name
+                )
             files[file.name] = (file, index, blocks)
     ordered = [files[name] for name in sorted(files)]
     counts = [blocks.stop - blocks.start for _, _, blocks in ordered]

@@ -84,7 +84,7 @@ class SequenceSource:
         if here != there:
             raise DataChanged(
                 f"the rows are {here} here, {there} in the index (type:length).",
-                remedy="Every rank, and every restart, must bring the same object.",
+                remedy="Every rank, and every restart, must pass the same object.",
             )
         return SequenceReader(self.rows, index, self.mask)
 
@@ -126,7 +126,9 @@ class SequenceRows:
             why = f"row {row:,} of {_type_of(self.rows)}: {text_of(error)}"
             if self.mask:
                 return BadSample(why)
-            raise DataError(f"{why}.", sample=row, remedy='Mend it, or read on with on_corrupt="mask".') from error
+            raise DataError(
+                f"{why}.", sample=row, remedy='Repair the row, or mask such rows with on_corrupt="mask".'
+            ) from error
 
 
 def _type_of(rows: object) -> str:

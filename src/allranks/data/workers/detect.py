@@ -51,7 +51,7 @@ def start_workers(chain: Transform, count: int) -> Workers:
     Raises DataError if the chain's functions cannot be sent to the processes, or if cloudpickle is not installed.
     """
     if count < 0:
-        raise DataError(f"workers={count}: expected a number of processes, or 0 for this one.")
+        raise DataError(f"workers={count}: expected a number of worker processes, or 0 to work in this process.")
     if count == 0:
         return Inline(chain)
     try:

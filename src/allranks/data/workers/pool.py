@@ -222,7 +222,7 @@ class Pool:
         except Exception as error:
             raise DataError(
                 f"the functions to apply cannot be sent to worker processes: {text_of(error)}.",
-                remedy="They must not hold open files, locks or device arrays; or use workers=0.",
+                remedy="Use functions that hold no open files, locks or device arrays; or set workers=0.",
             ) from error
         self._queue = _Queue(count)
         self._feeders = [_Feeder(number, self._queue, frame) for number in range(count)]

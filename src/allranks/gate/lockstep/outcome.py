@@ -139,7 +139,7 @@ def _compare_loops(reports: Sequence[RankReport], members: Sequence[int]) -> Non
         words, odd = found
         number = reports[0].place // 2 + 1
         raise Mismatch(
-            f"call {number} comes at different steps since all ranks agreed, {words}.", ranks=odd, remedy=LEFT_OUT
+            f"the ranks make call {number} at different steps of their loops, {words}.", ranks=odd, remedy=LEFT_OUT
         )
 
 
