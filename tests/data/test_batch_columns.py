@@ -114,5 +114,5 @@ def test_a_tensor_that_numpy_cannot_hold_is_refused():
         (torch.zeros(2, dtype=torch.bfloat16), "BFloat16"),
         (torch.zeros(2, requires_grad=True), "grad"),
     ):
-        with pytest.raises(DataError, match=rf"column 'value' of sample 100, a Tensor of torch\..*{says}.*in a \.map"):
+        with pytest.raises(DataError, match=rf"column 'value' of sample 100, a Tensor of torch\..*{says}.*In a \.map"):
             columns(tensor)

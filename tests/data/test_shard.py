@@ -222,7 +222,7 @@ def test_other_ranks_other_samples_and_no_samples_are_errors_on_every_rank() -> 
     says = refused(3, lambda world: read(lambda: returns_a_generator(world.rank), world), DataError)
     assert "there is no sample on rank 1. Does a generator function return gen()" in says
 
-    for wrong, words in (({"a": 1}, "under one of the keys 'a'"), (1, "an iterable of samples"), (map(abs, []), "shuffle")):
+    for wrong, words in (({"a": 1}, "one of the keys 'a'"), (1, "an iterable of samples"), (map(abs, []), "shuffle")):
         with pytest.raises(DataError, match=words):
             allranks.shard(wrong, World.__new__(World), shuffle=True)
 

@@ -105,14 +105,14 @@ def test_a_world_is_for_the_thread_of_its_program() -> None:
         thread.join()
         return str(seen[0])
 
-    assert "rank 1: a simulated world is for the thread" in SimulatedWorld(2).run(program).values()[1]
+    assert "rank 1: a simulated world can be used only in the thread" in SimulatedWorld(2).run(program).values()[1]
 
 
 def test_a_world_whose_run_is_over_says_so() -> None:
     """It would wait for ever: nobody runs the others."""
     kept: list[World] = []
     SimulatedWorld(2).run(kept.append)
-    with pytest.raises(AllranksError, match="rank 1: the run of this simulated world is over"):
+    with pytest.raises(AllranksError, match="rank 1: the run of this simulated world has ended"):
         max(kept, key=lambda world: world.rank).barrier("late")
 
 
@@ -131,5 +131,7 @@ def test_a_loop_without_end_is_an_error_of_its_rank() -> None:
             world.any(False)
 
     outcome = SimulatedWorld(2, max_operations=500).run(program)
-    with pytest.raises(AllranksError, match=r"rank \d: simulated world: more than 500 store operations. Is there a"):
+    with pytest.raises(
+        AllranksError, match=r"rank \d: simulated world: more than 500 store operations. Check the program for an"
+    ):
         outcome.values()
