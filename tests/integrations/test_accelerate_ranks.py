@@ -42,7 +42,7 @@ def test_states_of_all_ranks_are_compared_and_saved_whole(
 ) -> None:
     """A step that differs, a file that changed, a save that one rank cannot make: all ranks are told at once."""
     named = ProjectConfiguration(shared_tmp_path, automatic_checkpoint_naming=True)
-    with pytest.raises(allranks.errors.AllranksError, match=r"Ranks\.save_state\(step\) names folders"):
+    with pytest.raises(allranks.errors.AllranksError, match=r"Ranks\.save_state\(step\) names the folders"):
         Ranks(Accelerator(cpu=True, project_config=named), shared_tmp_path)
     accelerator = Accelerator(cpu=True)
     ranks = Ranks(accelerator, shared_tmp_path, verify_every=2)
