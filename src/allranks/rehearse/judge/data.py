@@ -112,8 +112,7 @@ def _are_replicas(a: Sequence[Row], b: Sequence[Row]) -> bool:
     """Return whether two ranks train one model. Shards of fully sharded data parallelism count; other shards do not."""
     if any(row.layout for row in a):
         return all(row.layout.startswith(FULLY_SHARDED) for row in a if row.layout)
-    same = [row.value for row in a] == [row.value for row in b]
-    return same or [row.gradient for row in a] != [row.gradient for row in b]
+    return [row.value for row in a] == [row.value for row in b]
 
 
 def _same(

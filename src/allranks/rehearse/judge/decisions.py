@@ -132,18 +132,18 @@ def _rates(trace: Trace) -> Iterator[Finding]:
 
 
 def _caught(trace: Trace) -> Iterator[Finding]:
+    """Yield a finding for each handler that hides an error, or with which some ranks skip a step."""
     for by_rank in _by_line(trace, "caught"):
         events = [event for those in by_rank.values() for event in those]
-        first = events[0]
+        first = _of_some_ranks(trace, events) or events[0]
         is_joint = any(_is_joint(trace, rank, first, is_replica=True) for rank in range(trace.ranks))
         if "ends" in first.data["controls"] or not is_joint:
             continue
-        error = first.data["error"]
+        error, goes_on = first.data["error"], first.data["in_loop"]
         evidence = [(f"rank {event.rank}, step {event.step}: {event.data['error']}", event) for event in events[:3]]
-        goes_on = first.data["in_loop"]
         after = {e.kind for e in trace.of("enter", "step", "left") if e.rank == first.rank and e.time > first.time}
-        if goes_on and len(by_rank) < trace.ranks and after - {"left"}:
-            text = f"an error in a step of {who(events)} is caught, and the next step follows: {error}"
+        if goes_on and _of_some_ranks(trace, events) and after - {"left"}:
+            text = f"an error in a step of rank {first.rank} is caught, and the next step follows: {error}"
             one = finding(SKIPS, text, first, evidence)
         elif not goes_on and "broad" in first.data["controls"] and "left" in after:
             text = f"the error that ends the training of {who(events)} is caught, and the program goes on: {error}"
@@ -152,3 +152,12 @@ def _caught(trace: Trace) -> Iterator[Finding]:
             continue
         if one:
             yield one
+
+
+def _of_some_ranks(trace: Trace, events: Sequence[Event]) -> Event | None:
+    """Return the first exception that not all ranks catch at its step, or None."""
+    ranks: dict[tuple[int, str], set[int]] = defaultdict(set)
+    for event in events:
+        ranks[event.step, event.data["error"]].add(event.rank)
+    by_time = sorted(events, key=lambda event: event.time)
+    return next((one for one in by_time if len(ranks[one.step, one.data["error"]]) < trace.ranks), None)

@@ -162,6 +162,8 @@ def _begun_apart(case: Case, table: Table, unequal: tuple[int, ...], gradients: 
         )
         return finding(LOADED_BY_ONE, text, event, _evidence(table, unequal[0]))
     if gradients:
+        if _has_same_inputs(case):
+            return None  # parts of one model (tensor parallelism by hand)
         text = (
             f"at the first step {_some(table, unequal)} differ between ranks, and so do the gradients: "
             "each rank trains a model of its own"
@@ -169,6 +171,12 @@ def _begun_apart(case: Case, table: Table, unequal: tuple[int, ...], gradients: 
         return finding(NOT_AVERAGED, text, table.events[0], _evidence(table, unequal[0]))
     text = f"at the first step {_some(table, unequal)} differ between ranks, though the gradients are equal"
     return finding(NOT_ALIKE, text, table.events[0], _evidence(table, unequal[0]))
+
+
+def _has_same_inputs(case: Case) -> bool:
+    """Return whether all ranks give the same samples to their models."""
+    steps = list(zip(*case.trace.by_rank("input").values(), strict=False))
+    return bool(steps) and all(len({tuple(event.data["samples"]) for event in events}) == 1 for events in steps)
 
 
 def _never_reduced(case: Case, first: Table, later: Table, places: list[int]) -> Finding | None:
