@@ -26,6 +26,20 @@ FILES: dict[str, tuple[Script, list[tuple[str, int]]]] = {
     ),
     "each writes its own": (Script(2).file(0, "create", "m0.pt").file(1, "create", "m1.pt"), []),
     "written, a barrier, written": (Script(2).file(0, "create", "m.pt").barrier().file(1, "create", "m.pt"), []),
+    "files of other names": (
+        Script(2)
+        .file(0, "create", "a-17.pt", line=3, existed=False)
+        .file(1, "create", "a-43.pt", line=3, existed=False),
+        [("AR107", 3)],
+    ),
+    "temporary files of other names": (
+        Script(2)
+        .file(0, "create", "17.pt", line=3, existed=False)
+        .file(0, "rename", "17.pt", "0.pt", line=4)
+        .file(1, "create", "43.pt", line=3, existed=False)
+        .file(1, "rename", "43.pt", "1.pt", line=4),
+        [],
+    ),
     "read, changed and written back": (
         Script(2)
         .file(0, "read", "c", line=1)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from allranks.findings import Finding
+from allranks.rehearse.checkpoint_names import has_checkpoint_ending
 from allranks.rehearse.judge.base import Case, Kind, finding
 from allranks.rehearse.trace import Event
 
@@ -20,6 +21,14 @@ DIVERGENT = Kind(
     "Each rank writes into a folder of its own: checkpoints are in parts that nobody puts together.",
     "Let rank 0 choose the name and broadcast it to all.",
 )
+FILES = Kind(
+    DIVERGENT.code,
+    DIVERGENT.name,
+    "warning",
+    "Each rank saves a file of its own, under a name by its clock or a random number: nobody knows which one to load.",
+    DIVERGENT.advice,
+)
+_MAKES, _REMOVES = ("create", "exclusive", "write"), ("rename", "remove")
 
 
 def judge(case: Case) -> Iterator[Finding]:
@@ -42,6 +51,32 @@ def judge(case: Case) -> Iterator[Finding]:
                 if one := finding(DIVERGENT, text, events[0], evidence):
                     yield one
                 break
+    yield from _files(case)
+
+
+def _files(case: Case) -> Iterator[Finding]:
+    """Yield a finding for each line at which each rank makes a checkpoint with a different name, which stays."""
+    removed = {(e.rank, e.data["paths"][0]) for e in case.trace.of("file") if e.data["operation"] in _REMOVES}
+    lines: dict[object, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
+    for event in case.trace.of("file"):
+        path = event.data["paths"][-1]
+        if event.where is None or event.data["operation"] not in _MAKES or (event.rank, path) in removed:
+            continue
+        if has_checkpoint_ending(path) and not event.data["existed"]:
+            lines[event.where][event.rank].append(event)
+    for by_rank in lines.values():
+        if len(by_rank) < case.trace.ranks:
+            continue
+        events = [by_rank[rank][0] for rank in sorted(by_rank)]
+        names = {event.rank: event.data["paths"][-1] for event in events}
+        folders = {name.rpartition("/")[0] for name in names.values()}
+        if len(folders) > 1 or len(set(names.values())) == 1 or _is_by_rank(names):
+            continue
+        shown = ", ".join(f"rank {rank}: {case.name(path)}" for rank, path in sorted(names.items())[:3])
+        text = f"ranks save files of other names at one line: {shown}"
+        evidence = [(f"rank {e.rank} makes {case.name(names[e.rank])}; {case.seen}", e) for e in events[:3]]
+        if one := finding(FILES, text, events[0], evidence):
+            yield one
 
 
 def _is_by_rank(names: Mapping[int, str]) -> bool:
