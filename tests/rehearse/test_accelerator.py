@@ -112,7 +112,7 @@ def test_a_rank_sees_the_devices_of_its_host_or_those_that_it_chose(
 def test_a_device_that_does_not_exist_is_refused_as_by_cuda(machine: State) -> None:
     machine.choose(3)
     assert machine.current() == 3
-    with pytest.raises(RuntimeError, match="invalid device ordinal: expected one of the 4 devices"):
+    with pytest.raises(RuntimeError, match="invalid device ordinal: this rank sees 4 devices, found cuda:4"):
         machine.choose(4)
     with pytest.raises(RuntimeError, match="found cuda:9"):
         machine.use(9, "Tensor.to")

@@ -64,7 +64,7 @@ def _replace(module: str, name: str, function: Any) -> None:
     original = getattr(owner, name, None)
     setattr(owner, name, function)
     for key, other in list(sys.modules.items()):
-        if original is not None and key.startswith("torch.") and getattr(other, name, None) is original:
+        if original is not None and key.startswith("torch.") and vars(other).get(name) is original:
             setattr(other, name, function)
 
 
@@ -113,7 +113,7 @@ class _Answers:
             "set_device": self._choose,
             "device": self._device_context(),
             "get_device_properties": lambda device=None: self._properties(self.index(device)),
-            "is_initialized": lambda: STATE.is_used,
+            "is_initialized": lambda: STATE.is_used or STATE.is_chosen,
         }
 
     def of_accelerator(self) -> dict[str, Any]:

@@ -77,10 +77,7 @@ class State:
             )
         if not 0 <= index < self.count():
             devices = f"{self.count()} device{'' if self.count() == 1 else 's'}"
-            raise RuntimeError(
-                f"CUDA error: invalid device ordinal: expected one of the {devices} that this rank sees"
-                f" (LOCAL_WORLD_SIZE, CUDA_VISIBLE_DEVICES), found cuda:{index}"
-            )
+            raise RuntimeError(f"CUDA error: invalid device ordinal: this rank sees {devices}, found cuda:{index}")
 
     def use(self, index: int | None, name: str) -> None:
         """Note that tensors are put on a device (None: the current one) by ``name``."""

@@ -18,6 +18,15 @@ SHARED = Kind(
 )
 
 
+MISSING = Kind(
+    "AR605",
+    "device-not-bound",
+    "error",
+    "The ranks of every host but the first ask for devices that their host does not have.",
+    'Select the device by the local rank: torch.cuda.set_device(int(os.environ["LOCAL_RANK"])).',
+)
+
+
 def judge(case: Case) -> Iterator[Finding]:
     """Yield a finding for each device of a host that is the only one of several ranks which have joined NCCL."""
     joined = {event.rank for event in case.trace.of("nccl")}

@@ -9,6 +9,7 @@ from allranks.failure import Failure
 from allranks.findings import Finding
 from allranks.launch.result import JobResult
 from allranks.rehearse.judge.base import Kind, finding
+from allranks.rehearse.judge.devices import MISSING
 from allranks.rehearse.trace import Event, Frame, Trace
 
 RACE = Kind(
@@ -98,7 +99,7 @@ def race(result: JobResult, trace: Trace, how: str) -> Iterator[Finding]:
     failed = result.first_failure
     if failed is None:
         return
-    kind = kind_of(failed) or RACE
+    kind = kind_of(failed) or (MISSING if "invalid device ordinal" in failed.what else RACE)
     text = f"rank {failed.rank} fails {how}: {' '.join(failed.what.split())}"
     evidence = [(f"{how}, rank {failed.rank} failed here", frame_of(failed))]
     evidence += [(f"rank {event.rank} waits in {event.data['name']}", event.where) for event in _waiting(trace)]
