@@ -27,13 +27,21 @@ assert torch.cuda.mem_get_info()[1] == torch.cuda.get_device_properties(0).total
 torch.cuda.empty_cache()
 torch.cuda.nvtx.range_push("step")
 torch.cuda.nvtx.range_pop()
+assert torch.cuda.cudart().cudaProfilerStart() == 0
 
 dist.init_process_group("nccl")
 assert dist.get_backend() == "nccl"
 group = dist.new_group(list(range(size)), backend="nccl", pg_options=dist.ProcessGroupNCCL.Options())
+alone = [dist.new_group([rank], backend="nccl") for rank in range(size)][local_rank]
+assert dist.get_world_size(alone) == dist.get_world_size(dist.split_group(split_ranks=[[0], [1]])) == 1
 value = torch.full((4,), 1.0 + local_rank, device="cuda", dtype=torch.bfloat16)
 dist.all_reduce(value, dist.ReduceOp.AVG, group=group)
 assert value.tolist() == [(1 + size) / 2] * 4
+
+with dist._coalescing_manager(device=torch.device("cuda", local_rank), async_ops=True) as pending:
+    dist.all_gather_into_tensor(torch.empty(2 * size, device="cuda"), torch.ones(2, device="cuda"))
+pending.wait()
+assert nn.DataParallel(nn.Linear(2, 2).cuda()).eval()(torch.ones(1, 2).cuda()).shape == (1, 2)
 
 # What was copied from the GPU does not change with it.
 weights = nn.Linear(2, 2).eval().cuda()

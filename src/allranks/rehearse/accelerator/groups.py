@@ -29,6 +29,7 @@ class Groups:
         _replace(c10d, "init_process_group", self._joining(c10d, c10d.init_process_group, 0))
         _replace(c10d, "new_group", self._joining(c10d, c10d.new_group, 2))
         _replace(c10d, "split_group", functools.partial(self._split, c10d))
+        _replace(c10d, "_coalescing_manager", _without_device(c10d._coalescing_manager))
         c10d.Work.get_future = _future(self._torch, c10d.Work.get_future)
         public = self._torch.distributed
         public.get_backend = self._backend(c10d)
@@ -52,11 +53,12 @@ class Groups:
             if is_nccl or given is None:
                 options.pop("pg_options", None)
             group = original(*args, **options)
-            if is_nccl:
-                self._groups.add(c10d.group.WORLD if position == 0 else group)
+            made = c10d.group.WORLD if position == 0 else group
+            has_joined = made is not c10d.GroupMember.NON_GROUP_MEMBER
+            if is_nccl and has_joined:
                 STATE.joined()
-            elif position and given is None and c10d.group.WORLD in self._groups:
-                self._groups.add(group)
+            if has_joined and (is_nccl or (given is None and position and c10d.group.WORLD in self._groups)):
+                self._groups.add(made)
             return group
 
         return join
@@ -97,6 +99,16 @@ def _future(torch: Any, original: Callable[..., Any]) -> Callable[..., Any]:
             return future
 
     return get_future
+
+
+def _without_device(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the manager of coalesced calls, which gloo has only without a device."""
+
+    @functools.wraps(original)
+    def manage(group: Any = None, device: Any = None, async_ops: bool = False) -> Any:  # noqa: ARG001
+        return original(group, None, async_ops)
+
+    return manage
 
 
 class ProcessGroupNCCL:

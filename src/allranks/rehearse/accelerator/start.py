@@ -47,7 +47,7 @@ def _torch(torch: Any) -> None:
     cuda.attach(torch, generators)
     STATE.when_used(generators.attach)
     groups.attach_ddp(torch.nn.parallel.distributed)
-    groups.attach_data_parallel(torch.nn.parallel.data_parallel)
+    hooks.after_import("torch.nn.parallel.data_parallel", groups.attach_data_parallel)
     groups.attach_batch_norm(torch, torch.nn.modules.batchnorm)
     hooks.after_import("torch.distributed.distributed_c10d", groups.Groups(torch).attach)
     hooks.after_import("torch.distributed.device_mesh", groups.attach_mesh)
