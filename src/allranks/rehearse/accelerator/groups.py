@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -12,9 +13,6 @@ from weakref import WeakSet
 
 from allranks.rehearse.accelerator import names
 from allranks.rehearse.accelerator.state import STATE
-
-# Arguments of functions of torch.distributed that only NCCL takes.
-_OF_NCCL = ("pg_options", "device_id")
 
 
 class Groups:
@@ -26,8 +24,8 @@ class Groups:
 
     def attach(self, c10d: Any) -> None:
         """Replace the functions of torch.distributed that make groups, and that say how they were made."""
-        _replace(c10d, "init_process_group", self._joining(c10d, c10d.init_process_group, 0))
-        _replace(c10d, "new_group", self._joining(c10d, c10d.new_group, 2))
+        _replace(c10d, "init_process_group", self._joining(c10d, c10d.init_process_group))
+        _replace(c10d, "new_group", self._joining(c10d, c10d.new_group))
         _replace(c10d, "split_group", functools.partial(self._split, c10d))
         _replace(c10d, "_coalescing_manager", _without_device(c10d._coalescing_manager))
         c10d.Work.get_future = _future(self._torch, c10d.Work.get_future)
@@ -36,29 +34,30 @@ class Groups:
         public.is_nccl_available = lambda: True
         public.ProcessGroupNCCL = ProcessGroupNCCL
 
-    def _joining(self, c10d: Any, original: Callable[..., Any], position: int) -> Callable[..., Any]:
+    def _joining(self, c10d: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a wrapper for a function that makes a group: its backend is gloo where the program names NCCL."""
+        parameters = tuple(inspect.signature(original).parameters)
+        is_world = original.__name__ == "init_process_group"
+
         @functools.wraps(original)
         def join(*args: Any, **options: Any) -> Any:
-            given = args[position] if len(args) > position else options.get("backend")
-            is_nccl = given is not None and names.cpu_backend(given) != given
+            given = dict(zip(parameters, args, strict=False)) | options
+            backend, device = given.get("backend"), given.pop("device_id", None)
+            is_nccl = names.cpu_backend(backend) != backend
             if is_nccl:
                 STATE.note("NCCL (gloo)")
-                if len(args) > position:
-                    args = (*args[:position], "gloo", *args[position + 1 : position + 1 + (position == 0) * 6])
-                else:
-                    options["backend"] = "gloo"
-            device = options.pop("device_id", None)
+                given["backend"] = "gloo"
             if device is not None:
                 STATE.use(getattr(device, "index", device), "init_process_group(device_id)")
-            if is_nccl or given is None:
-                options.pop("pg_options", None)
-            group = original(*args, **options)
-            made = c10d.group.WORLD if position == 0 else group
-            has_joined = made is not c10d.GroupMember.NON_GROUP_MEMBER
-            if is_nccl and has_joined:
-                STATE.joined()
-            if has_joined and (is_nccl or (given is None and position and c10d.group.WORLD in self._groups)):
-                self._groups.add(made)
+            if is_nccl or backend is None:
+                given.pop("pg_options", None)
+            group = original(**given)
+            made = c10d.group.WORLD if is_world else group
+            if made is not c10d.GroupMember.NON_GROUP_MEMBER:
+                if is_nccl:
+                    STATE.joined()
+                if is_nccl or (backend is None and not is_world and c10d.group.WORLD in self._groups):
+                    self._groups.add(made)
             return group
 
         return join
