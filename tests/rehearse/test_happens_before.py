@@ -112,3 +112,16 @@ def test_a_single_look_at_a_file_is_no_barrier() -> None:
     )
     script.file(1, "exists", "done", line=5).file(1, "read", "weights.pt", line=6)
     assert [(one.code, one.place.line) for one in files.judge(script.case())] == [("AR405", 6)]
+
+
+def test_a_lock_that_is_given_back_by_closing_the_file_orders_too() -> None:
+    script = Script(2)
+    script.add(0, "lock", path="/p/l").file(0, "append", "log").add(1, "lock", path="/p/l").file(1, "append", "log")
+    assert list(files.judge(script.case())) == []
+
+
+def test_shared_locks_order_nothing() -> None:
+    script = Script(2)
+    for rank in (0, 1):
+        script.add(rank, "lock", path="/p/l", shared=True).file(rank, "append", "log")
+    assert [one.code for one in files.judge(script.case())] == ["AR102"]

@@ -59,6 +59,69 @@ FILES: dict[str, tuple[Script, list[tuple[str, int]]]] = {
         .file(1, "read", "v", line=4),
         [("AR405", 4)],
     ),
+    "a lock file is opened by all": (
+        Script(2)
+        .file(0, "create", "lock", line=2)
+        .add(0, "lock", line=3, path="/p/lock")
+        .add(0, "unlock", line=4, path="/p/lock")
+        .file(1, "create", "lock", line=2)
+        .add(1, "lock", line=3, path="/p/lock"),
+        [],
+    ),
+    "each publishes the same content": (
+        Script(2)
+        .file(0, "rename", "v.0", "v", line=3, content="a")
+        .file(1, "rename", "v.1", "v", line=3, content="a")
+        .file(0, "read", "v", line=4)
+        .file(1, "read", "v", line=4),
+        [],
+    ),
+    "each publishes another content": (
+        Script(2).file(0, "rename", "v.0", "v", line=3, content="a").file(1, "rename", "v.1", "v", line=3, content="b"),
+        [("AR102", 3)],
+    ),
+    "checked, and checked again under a lock": (
+        Script(2)
+        .file(0, "exists", "d", line=2, existed=False)
+        .add(0, "lock", line=3, path="/p/lock")
+        .file(0, "exists", "d", line=2, existed=False)
+        .file(0, "rename", "d.tmp", "d", line=4, existed=False)
+        .add(0, "unlock", line=5, path="/p/lock")
+        .file(1, "exists", "d", line=2),
+        [],
+    ),
+    "checked, then built by who creates the lock file": (
+        Script(2)
+        .file(0, "exists", "d", line=2, existed=False)
+        .file(1, "exists", "d", line=2, existed=False)
+        .file(0, "exclusive", "d.lock", line=3, existed=False)
+        .file(0, "rename", "d.tmp", "d", line=4, existed=False),
+        [],
+    ),
+    "checked, then built under a temporary name": (
+        Script(2)
+        .file(0, "exists", "d", line=2, existed=False)
+        .file(1, "exists", "d", line=2, existed=False)
+        .file(0, "exclusive", "tmpx8", line=3, existed=False)
+        .file(0, "rename", "tmpx8", "d", line=4, existed=False),
+        [("AR108", 2)],
+    ),
+    "awaited, and there at the first check": (
+        Script(2)
+        .file(0, "rename", "v.tmp", "v", line=2, existed=False)
+        .file(0, "create", "v.ready", line=3, existed=False)
+        .file(1, "exists", "v.ready", line=5, waits=True)
+        .file(1, "read", "v", line=6),
+        [],
+    ),
+    "checked once, then read": (
+        Script(2)
+        .file(0, "rename", "v.tmp", "v", line=2, existed=False)
+        .file(0, "create", "v.ready", line=3, existed=False)
+        .file(1, "exists", "v.ready", line=5)
+        .file(1, "read", "v", line=6),
+        [("AR405", 6)],
+    ),
     "read after a barrier": (Script(2).file(0, "create", "v").barrier().file(1, "read", "v"), []),
     "removed under a reader": (
         Script(2).file(1, "read", "v", line=4).file(0, "remove", "v", line=7),

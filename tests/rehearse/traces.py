@@ -27,10 +27,9 @@ class Script:
         )
         return self
 
-    def file(self, rank: int, operation: str, *paths: str, line: int = 1, existed: bool = True) -> Script:
-        return self.add(
-            rank, "file", line, operation=operation, paths=[f"/p/{path}" for path in paths], existed=existed
-        )
+    def file(self, rank: int, operation: str, *paths: str, line: int = 1, existed: bool = True, **more: Any) -> Script:
+        names = [f"/p/{path}" for path in paths]
+        return self.add(rank, "file", line, operation=operation, paths=names, existed=existed, **more)
 
     def barrier(self, *ranks: int, way: str = "all", root: int | None = None) -> Script:
         """All of these ranks (default: all) enter, then all leave."""

@@ -87,9 +87,10 @@ def _waits(leaving: Event, other: Event) -> bool:
 
 
 def _locks(rows: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, Event]]:
-    """Yield pairs (unlock, lock): a rank took a lock after another rank had released it.
+    """Yield pairs (last event with the lock, lock): a rank took a lock that another rank had before.
 
-    The lock enforces this order.
+    A file that is closed gives its lock back without an event. Then all that the other rank did before this rank has
+    the lock counts as done with the lock.
     """
     by_path: dict[str, list[Event]] = defaultdict(list)
     for row in rows:
@@ -97,16 +98,25 @@ def _locks(rows: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, Event]]:
             if event.kind in ("lock", "unlock"):
                 by_path[event.data["path"]].append(event)
     for events in by_path.values():
-        last: Event | None = None
+        last: dict[int, Event] = {}
         for event in sorted(events, key=lambda event: event.time):
-            if event.kind == "unlock":
-                last = event
-            elif last is not None and last.rank != event.rank:
-                yield last, event
+            if event.kind == "lock":
+                for rank, other in last.items():
+                    if rank != event.rank and not (event.data.get("shared") and other.data.get("shared")):
+                        yield other if other.kind == "unlock" else _last_before(rows[rank], event.time), event
+            last[event.rank] = event
+
+
+def _last_before(row: Sequence[Event], time: float) -> Event:
+    """Return the last event of a rank before a time. There must be one."""
+    return max((event for event in row if event.time < time), key=lambda event: event.time)
 
 
 def _awaited_files(rows: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, Event]]:
-    """Yield pairs (creation, check): a rank checked for a file at one line until another rank had created it."""
+    """Yield pairs (creation, check): a rank checked for a file at one line until another rank had created it.
+
+    A check in the head of a ``while`` loop waits, even if the file was there at the first check.
+    """
     made: dict[str, list[Event]] = defaultdict(list)
     for row in rows:
         for event in row:
@@ -121,7 +131,7 @@ def _awaited_files(rows: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, Eve
             key = (path, event.where)
             if not event.data["existed"]:
                 refused[key] = True
-            elif refused.pop(key, False):
+            elif refused.pop(key, False) or event.data.get("waits"):
                 makers = [one for one in made[path] if one.rank != event.rank and one.time < event.time]
                 if makers:
                     yield max(makers, key=lambda one: one.time), event

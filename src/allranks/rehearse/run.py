@@ -146,8 +146,10 @@ def _trace(ranks: int, folder: Path, server: Server, obstacle: str, real: Callab
 
 
 def _really(event: Event, real: Callable[[int, str], str] | None) -> Event:
-    if real is None or event.kind != "file":
+    if real is None or event.kind not in ("file", "lock", "unlock"):
         return event
+    if event.kind != "file":
+        return replace(event, data={**event.data, "path": real(event.rank, event.data["path"])})
     return replace(event, data={**event.data, "paths": [real(event.rank, path) for path in event.data["paths"]]})
 
 
@@ -156,6 +158,8 @@ def _event(effect: Effect, places: Mapping[int, Mapping[int, tuple[Frame, ...]]]
         Frame(*frame) for frame in effect.frames if is_users(frame[0])
     )
     data = {"operation": effect.operation, "paths": list(effect.paths), "existed": effect.existed}
+    if effect.content:
+        data["content"] = effect.content
     return Event(
         effect.rank,
         "file",

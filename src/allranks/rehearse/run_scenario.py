@@ -248,7 +248,7 @@ def known_answer(plan: Plan, quiet: Run) -> str:
 
 
 def _kill_after_checkpoint(server: Server, effect: Effect) -> None:
-    if effect.operation not in ("read", "remove", "rmdir") and is_checkpoint(effect.paths[-1]):
+    if effect.step and effect.operation not in ("read", "remove", "rmdir") and is_checkpoint(effect.paths[-1]):
         server.kill_ranks(steps=2)
 
 

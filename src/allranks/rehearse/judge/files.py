@@ -124,7 +124,9 @@ def _paths(case: Case) -> dict[str, _Path]:
 def _of_path(case: Case, path: _Path) -> Iterator[Finding]:
     """Yield the faults of one path. A serious fault hides the faults that follow from it."""
     order = case.order
-    if pair := _unordered(order, path.writes, path.writes):
+    if path.path in {event.data["path"] for event in case.trace.of("lock")}:
+        return  # a lock file: who holds the lock does not matter for its content
+    if pair := _unordered(order, path.writes, path.writes) or _replaced(order, path.moves):
         yield from _writes(case, path, *pair)
         return
     yield from _overwritten(case, path)
@@ -135,7 +137,7 @@ def _of_path(case: Case, path: _Path) -> Iterator[Finding]:
         yield from _removal(case, path, *pair)
         return
     made = [event for event in (*path.writes, *path.moves) if event.data["operation"] != "append"]
-    if pair := _unordered(order, made, path.reads):
+    if pair := _unordered(order, made, [read for read in path.reads if not _is_complete(order, path, read)]):
         yield from _read(case, path, *pair)
     elif one := _directory_used(case, path):
         yield one
@@ -150,8 +152,26 @@ def _unordered(order: Order, some: Sequence[Event], others: Sequence[Event]) -> 
     return None
 
 
+def _is_complete(order: Order, path: _Path, read: Event) -> bool:
+    """Return whether a rank can only read a complete file, though nothing orders the read and the write.
+
+    The file is only ever renamed into place, and the rank has published it itself, or has seen that it is there.
+    """
+    if path.writes:
+        return False
+    seen = [one for one in (*path.moves, *path.checks) if one.rank == read.rank and order.before(one, read)]
+    return any(one.data["operation"] == "rename" or one.data["existed"] for one in seen)
+
+
+def _replaced(order: Order, moves: Sequence[Event]) -> tuple[Event, Event] | None:
+    """Return two unordered renames that give a path different contents, or None. Equal contents do no harm."""
+    known = [event for event in moves if event.data.get("content")]
+    pairs = ((a, b) for a in known for b in known if a.data["content"] != b.data["content"])
+    return next((found for a, b in pairs if (found := _unordered(order, [a], [b]))), None)
+
+
 def _writes(case: Case, path: _Path, a: Event, b: Event) -> Iterator[Finding]:
-    writers = [event for event in path.writes if event.where in (a.where, b.where)]
+    writers = [event for event in (*path.writes, *path.moves) if event.where in (a.where, b.where)]
     ranks = who(writers)
     appends = all(event.data["operation"] == "append" for event in writers)
     is_read_before = all(
@@ -188,12 +208,35 @@ def _check_then_act(case: Case, path: _Path) -> Finding | None:
         if made.data["operation"] == "mkdir" and (made.data["existed"] or _tolerates(case, made)):
             continue
         mine = [check for check in path.checks if check.rank == made.rank and case.order.before(check, made)]
+        if _is_locked(case, mine, made):
+            continue
         lines = {check.where for check in mine if not check.data["existed"]}
         for check in path.checks:
             if check.where in lines and check.rank != made.rank and not case.order.is_ordered(check, made):
                 text = f"{who([check, made])} check for {case.name(path.path)} and act on it, and nothing orders them"
                 return finding(CHECK, text, check, _evidence(case, made, check))
     return None
+
+
+def _is_locked(case: Case, checks: Sequence[Event], made: Event) -> bool:
+    """Return whether a rank checks and acts under a lock.
+
+    The lock is a file lock that the rank took before its last check, or a file that only one rank can create.
+    """
+    if not checks:
+        return False
+    mine = [e for e in case.trace.events if e.rank == made.rank and case.order.before(e, made)]
+    locks = [e for e in mine if e.kind in ("lock", "unlock") and case.order.before(e, checks[-1])]
+    if locks and locks[-1].kind == "lock":
+        return True
+    return any(
+        e.kind == "file"
+        and e.data["operation"] == "exclusive"
+        and not e.data["existed"]
+        and e.data["paths"][0] not in made.data["paths"]
+        and case.order.before(checks[-1], e)
+        for e in mine
+    )
 
 
 def _tolerates(case: Case, made: Event) -> bool:

@@ -202,7 +202,7 @@ def _checkpoint_read(before: Trace, run: Trace) -> Event | None:
     written = {
         path
         for e in before.of("file")
-        if e.data["operation"] not in ("read", "exists", "list")
+        if e.step and e.data["operation"] not in ("read", "exists", "list")
         for path in e.data["paths"]
     }
     return next(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import linecache
 import os
 import sys
 import threading
@@ -17,7 +18,6 @@ from allranks.rehearse.watch.syscalls import opened_for
 # By Python's audit event: the operation, and how many of its first arguments are paths.
 _AUDITED = {
     "open": ("", 1),
-    "fcntl.flock": ("", 0),
     "os.mkdir": ("mkdir", 1),
     "os.rename": ("rename", 2),
     "os.remove": ("remove", 1),
@@ -47,13 +47,12 @@ def attach(recorder: Recorder, *, is_watched: bool) -> None:
     sys.addaudithook(hook)
     for name, operation in _QUESTIONS.items():
         setattr(os, name, _checking(recorder, getattr(os, name), operation, inside))
+    for name in ("flock", "lockf"):
+        setattr(fcntl, name, _locking(recorder, getattr(fcntl, name)))
 
 
 def _take(recorder: Recorder, event: str, arguments: tuple[Any, ...], *, is_watched: bool) -> None:
     operation, count = _AUDITED[event]
-    if event == "fcntl.flock":
-        _lock(recorder, arguments)
-        return
     if event == "open":
         flags = arguments[2] if isinstance(arguments[2], int) else 0
         operation = opened_for(flags)
@@ -96,10 +95,20 @@ def _checking(recorder: Recorder, original: Callable[..., Any], operation: str, 
             existed = False
             raise
         finally:
-            recorder.write("file", place=place, operation=operation, paths=[text], existed=existed)
+            data = {"waits": True} if _is_loop(recorder, sys._getframe(1)) else {}
+            recorder.write("file", place=place, operation=operation, paths=[text], existed=existed, **data)
         return result
 
     return checking
+
+
+def _is_loop(recorder: Recorder, frame: FrameType | None) -> bool:
+    """Return whether the program's line that makes a check begins a while loop: it waits for the file."""
+    while frame is not None and not recorder.is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return False
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("while ")
 
 
 # Functions of the standard library that may be between the program and its check for a file.
@@ -146,10 +155,21 @@ def _making(frame: FrameType | None) -> tuple[bool, bool, bool]:
     return False, False, False
 
 
-def _lock(recorder: Recorder, arguments: tuple[Any, ...]) -> None:
-    descriptor, operation = arguments
-    path = os.readlink(f"/proc/self/fd/{descriptor}")
-    recorder.write("unlock" if operation & fcntl.LOCK_UN else "lock", path=path)
+def _locking(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a wrapper of ``fcntl.flock`` or ``lockf``. It records a lock once it is taken, and a release before it."""
+
+    @functools.wraps(original)
+    def locking(file: Any, operation: int, *args: Any) -> Any:
+        descriptor = file if isinstance(file, int) else file.fileno()
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if operation & fcntl.LOCK_UN:
+            recorder.write("unlock", path=path)
+            return original(file, operation, *args)
+        result = original(file, operation, *args)
+        recorder.write("lock", path=path, shared=bool(operation & fcntl.LOCK_SH))
+        return result
+
+    return locking
 
 
 # What a program reads of its installation and of the system says nothing about its ranks.

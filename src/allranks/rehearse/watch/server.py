@@ -14,7 +14,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
+
+from xxhash import xxh3_64_hexdigest
 
 from allranks.rehearse.probe.page import KILL_AT, POSITION, STEP, Page
 from allranks.rehearse.watch import listener as kernel
@@ -36,6 +39,7 @@ class Effect:
     time: float
     process: int
     thread: int
+    content: str = ""  # a digest of a small file that is renamed
     place: int = 0  # as the rank's own trace numbers it
     frames: tuple[tuple[str, int, str], ...] = ()
 
@@ -226,6 +230,7 @@ class Server:
             time.monotonic(),
             rank.process,
             stopped.thread,
+            _digest(paths[0]) if operation == "rename" else "",
             place,
             frames,
         )
@@ -241,6 +246,20 @@ class Server:
             except OSError:
                 return ""
         return os.path.normpath(text)
+
+
+# Larger files are not digested, so that the rank does not wait for it.
+_DIGESTED = 1 << 20
+
+
+def _digest(path: str) -> str:
+    """Return a digest of a small file, "" for all else."""
+    try:
+        if os.path.isfile(path) and os.path.getsize(path) <= _DIGESTED:
+            return xxh3_64_hexdigest(Path(path).read_bytes())
+    except OSError:
+        pass  # somebody has removed it meanwhile
+    return ""
 
 
 def _kill(effect: Effect) -> None:
