@@ -101,7 +101,7 @@ def _decision(
         return
     shown = ", ".join(f"rank {one.rank}: {value:.6g}" for one, value in pair[:4])
     text = f"each rank {what} here by a rank-local value ({shown})"
-    evidence = [(f"rank {one.rank}, step {one.step}: {value!r}", one) for one, value in pair[:2]]
+    evidence = [(f"rank {one.rank}, step {one.step}: decides by {value:.6g}", one) for one, value in pair[:2]]
     if one := finding(kind, text, event, evidence):
         yield one
 

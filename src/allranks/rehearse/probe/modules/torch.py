@@ -35,6 +35,7 @@ class ModuleProbe:
         self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._kinds: Counter[str] = Counter()
         self._uses: Counter[tuple[int, bool]] = Counter()
+        self._buffers: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
         self._versions: dict[str, tuple[Any, int]] = {}
 
     def watch(self, module: Any) -> None:
@@ -112,7 +113,10 @@ class ModuleProbe:
 
     def _record_buffers(self, module: Any) -> None:
         label, number = self._number(module), self._use(module, is_training=True)
-        floats = {name: one for name, one in module.named_buffers() if one.is_floating_point()}
+        if module not in self._buffers:
+            floating = {name: one for name, one in module.named_buffers() if one.is_floating_point()}
+            self._buffers[module] = floating
+        floats = self._buffers[module]
         if floats and number >= 0:
             digests = {name: digest(one) for name, one in floats.items()}
             self._recorder.write("buffers", module=label, number=number, digests=digests)
