@@ -199,6 +199,30 @@ def test_every_line_of_the_quiet_run_is_recorded_if_requested(tmp_path: Path) ->
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
 
 
+INLINE = """\
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in DataLoader(torch.ones(64, 2)):
+    model(batch).sum().backward()
+    optimizer.step()
+print("saved")
+"""
+
+
+@pytest.mark.soak
+def test_a_loader_that_lives_only_for_its_loop_ends_before_the_program(tmp_path: Path) -> None:
+    """What comes after the loop, such as a last save, is part of the run."""
+    pytest.importorskip("torch")
+    options = ("--only", "quiet", "--steps", "3", "--lines", "--output-format", "json", "--output-file", "o")
+    rehearse(tmp_path, INLINE, *options, ranks=1)
+    facts = json.loads((tmp_path / "o").read_text())["rehearsal"]
+    assert facts["runs"][0]["steps"] == 3
+    assert 9 in facts["lines"]["files"]["train.py"]["1"]
+
+
 LOCAL = """\
 import os
 

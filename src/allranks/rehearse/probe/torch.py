@@ -52,6 +52,7 @@ class TorchProbe:
         self._kept: list[Any] = []
         self._groups: list[Any] = []
         self._loaders: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._has_loader = False  # also of a loader that lives only for its loop
         self._is_cheap = False
 
     # ---- synchronisations ----
@@ -150,7 +151,7 @@ class TorchProbe:
         self._recorder.write("step", optimizer=entry[0], number=entry[1])
         self._recorder.step_done(entry[1])
         # Loaders have ended at the last step. A program that reads no loader, or goes on, is ended here.
-        if self._steps and entry[1] >= self._steps * (_PATIENCE if self._loaders else 1):
+        if self._steps and entry[1] >= self._steps * (_PATIENCE if self._has_loader else 1):
             self._recorder.write("ended", steps=entry[1])
             raise SystemExit(0)
 
@@ -210,6 +211,7 @@ class TorchProbe:
 
         @functools.wraps(iterate)
         def watched(one: Any) -> Any:
+            self._has_loader = True
             if one not in self._loaders:
                 self._loaders[one] = len(self._loaders)
             number, epoch = self._loaders[one], getattr(one, "_allranks_epoch", -1) + 1
