@@ -32,6 +32,12 @@ FILES: dict[str, tuple[Script, list[tuple[str, int]]]] = {
         .file(1, "create", "a-43.pt", line=3, existed=False),
         [("AR107", 3)],
     ),
+    "files with the rank's number and others in their names": (
+        Script(2)
+        .file(0, "create", "dcp/__0_0.distcp", line=3, existed=False)
+        .file(1, "create", "dcp/__1_0.distcp", line=3, existed=False),
+        [],
+    ),
     "temporary files of other names": (
         Script(2)
         .file(0, "create", "17.pt", line=3, existed=False)

@@ -81,8 +81,11 @@ def _files(case: Case) -> Iterator[Finding]:
 
 def _is_by_rank(names: Mapping[int, str]) -> bool:
     """Return whether the names differ only by the rank's number: then each rank is meant to have its own folder."""
-    return len({_without(rank, name) for rank, name in names.items()}) == 1
-
-
-def _without(rank: int, name: str) -> str:
-    return re.sub(rf"(?<!\d)0*{rank}(?!\d)", "#", name)
+    split = [re.split(r"(\d+)", name) for name in names.values()]
+    if len({len(parts) for parts in split}) > 1:
+        return False
+    return all(
+        len(set(column)) == 1
+        or all(part.isdigit() and int(part) == rank for rank, part in zip(names, column, strict=True))
+        for column in zip(*split, strict=True)
+    )

@@ -293,8 +293,8 @@ def _of_parameter(parameter: Any) -> list[Any]:
 
 
 def digest(tensor: Any) -> str:
-    """Return a digest of a tensor's elements. For a large tensor, it covers only some of them."""
-    flat = tensor.detach().reshape(-1)
+    """Return a digest of a tensor's elements on this rank. For a large tensor, it covers only some of them."""
+    flat = getattr(tensor, "_local_tensor", tensor).detach().reshape(-1)
     if flat.numel() > _LARGE:
         flat = flat[:: flat.numel() // _LARGE + 1]
     return str(xxh3_64_hexdigest(flat.contiguous().cpu().view(torch.uint8).numpy()))
