@@ -38,6 +38,13 @@ FILES: dict[str, tuple[Script, list[tuple[str, int]]]] = {
         .file(1, "create", "dcp/__1_0.distcp", line=3, existed=False),
         [],
     ),
+    "a library's files of all ranks and of each": (
+        Script(2)
+        .file(0, "create", "c/model.pt", line=3, existed=False)
+        .file(0, "create", "c/rng_0.pt", line=3, existed=False)
+        .file(1, "create", "c/rng_1.pt", line=3, existed=False),
+        [],
+    ),
     "temporary files of other names": (
         Script(2)
         .file(0, "create", "17.pt", line=3, existed=False)

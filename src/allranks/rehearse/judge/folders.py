@@ -70,13 +70,24 @@ def _files(case: Case) -> Iterator[Finding]:
         events = [by_rank[rank][0] for rank in sorted(by_rank)]
         names = {event.rank: event.data["paths"][-1] for event in events}
         folders = {name.rpartition("/")[0] for name in names.values()}
-        if len(folders) > 1 or len(set(names.values())) == 1 or _is_by_rank(names):
+        if len(folders) > 1 or _is_one_checkpoint(by_rank):
             continue
         shown = ", ".join(f"rank {rank}: {case.name(path)}" for rank, path in sorted(names.items())[:3])
         text = f"ranks save files of other names at one line: {shown}"
         evidence = [(f"rank {e.rank} makes {case.name(names[e.rank])}; {case.seen}", e) for e in events[:3]]
         if one := finding(FILES, text, events[0], evidence):
             yield one
+
+
+def _is_one_checkpoint(by_rank: Mapping[int, list[Event]]) -> bool:
+    """Return whether the first file of each rank has the name of a file of the lowest rank, but for the rank's number.
+
+    The lowest rank may make more files at the line: in a library, one call saves the weights and the state of each rank.
+    """
+    lowest, *others = sorted(by_rank)
+    known = [event.data["paths"][-1] for event in by_rank[lowest]]
+    firsts = {rank: by_rank[rank][0].data["paths"][-1] for rank in others}
+    return all(any(_is_by_rank({lowest: name, rank: first}) for name in known) for rank, first in firsts.items())
 
 
 def _is_by_rank(names: Mapping[int, str]) -> bool:
