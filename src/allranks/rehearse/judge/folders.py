@@ -82,7 +82,7 @@ def _files(case: Case) -> Iterator[Finding]:
 def _is_one_checkpoint(by_rank: Mapping[int, list[Event]]) -> bool:
     """Return whether the first file of each rank has the name of a file of the lowest rank, but for the rank's number.
 
-    The lowest rank may make more files at the line: in a library, one call saves the weights and the state of each rank.
+    The lowest rank may make more files at the line: one call of a library saves the weights and the state of each rank.
     """
     lowest, *others = sorted(by_rank)
     known = [event.data["paths"][-1] for event in by_rank[lowest]]
