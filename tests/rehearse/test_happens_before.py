@@ -125,3 +125,25 @@ def test_shared_locks_order_nothing() -> None:
     for rank in (0, 1):
         script.add(rank, "lock", path="/p/l", shared=True).file(rank, "append", "log")
     assert [one.code for one in files.judge(script.case())] == ["AR102"]
+
+
+def stepped(gradients: tuple[str, str]) -> Script:
+    """Both ranks check for a checkpoint; after a step rank 0 writes it. The ranks' gradients are these."""
+    script = Script(2)
+    for rank in (0, 1):
+        script.file(rank, "exists", "last.pt", existed=False, line=2)
+        script.add(rank, "input", module="Linear", samples=[])
+    for rank in (0, 1):
+        row = ["weight", 0, "float32[4]", "", "w", gradients[rank], True]
+        script.add(rank, "weights", optimizer=0, number=0, rows=[row], rates=[0.1], random="", dropout="")
+        script.add(rank, "step", optimizer=0, number=1)
+        script.steps[rank] = 1
+    return script.file(0, "create", "last.pt", existed=False, line=9)
+
+
+def test_a_step_with_shared_gradients_orders() -> None:
+    assert list(files.judge(stepped(("g", "g")).case())) == []
+
+
+def test_a_step_of_each_rank_alone_orders_nothing() -> None:
+    assert [one.code for one in files.judge(stepped(("g", "h")).case())] == ["AR108"]

@@ -1,8 +1,9 @@
 """Compute which events of a run are ordered: happens-before over all ranks (vector clocks).
 
 An event of one rank happens before an event of another rank if something forces this order. This is: a synchronisation
-that blocks the host (a barrier, a collective), a lock that passes from one rank to the other, or a file for which the
-second rank has waited. An earlier time on the clock orders nothing. The events of one rank have the order of its trace.
+that blocks the host (a barrier, a collective), a lock that passes from one rank to the other, a file for which the
+second rank has waited, or a step that needs the gradients of all ranks. An earlier time on the clock orders nothing.
+The events of one rank have the order of its trace.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def order_of(trace: Trace) -> Order:
 def _edges(rows: Sequence[Sequence[Event]], index: dict[int, int]) -> dict[tuple[int, int], list[tuple[int, int]]]:
     """Return, for each event, the events that must be before it. Every event is given as (rank, index)."""
     edges: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for earlier, later in (*_synchronisations(rows), *_locks(rows), *_awaited_files(rows)):
+    for earlier, later in (*_synchronisations(rows), *_locks(rows), *_awaited_files(rows), *_steps(rows)):
         edges[later.rank, index[id(later)]].append((earlier.rank, index[id(earlier)]))
     return edges
 
@@ -138,6 +139,42 @@ def _awaited_files(rows: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, Eve
 
 
 _MAKES = ("create", "write", "exclusive", "append", "mkdir", "rename", "link")
+
+
+def _steps(rows: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, Event]]:
+    """Yield pairs (forward pass, step): a step that shares gradients needs the forward passes of all ranks.
+
+    A step of JAX is recorded before its program runs, so it is the next but one that needs the program of all ranks.
+    """
+    forwards: dict[tuple[int, int], Event] = {}
+    steps: dict[tuple[int, int], Event] = {}
+    for row in rows:
+        for event in row:
+            if event.kind == "input":
+                forwards.setdefault((event.rank, event.step + 1), event)
+            elif event.kind == "step" and event.data.get("optimizer", 0) == 0 and "number" in event.data:
+                steps[event.rank, event.data["number"]] = event
+    shares = _shares_gradients(rows)
+    for (rank, number), step in steps.items():
+        for other in range(len(rows)):
+            needed = steps.get((other, number - 2)) if "program" in step.data else forwards.get((other, number))
+            if other != rank and needed is not None and ("program" in step.data or shares):
+                yield needed, step
+
+
+def _shares_gradients(rows: Sequence[Sequence[Event]]) -> bool:
+    """Return whether optimizers of torch got equal gradients on all ranks, or hold parts of one model."""
+    digests: dict[tuple[object, ...], set[int]] = defaultdict(set)
+    for row in rows:
+        for event in row:
+            if event.kind != "weights":
+                continue
+            for place, (_, _, _, layout, _, gradient, _) in enumerate(event.data["rows"]):
+                if layout:
+                    return True
+                if gradient:
+                    digests[event.data["optimizer"], event.data["number"], place, gradient].add(event.rank)
+    return any(len(ranks) == len(rows) > 1 for ranks in digests.values())
 
 
 def _clocks(

@@ -37,6 +37,8 @@ STATE = Kind(
     "Save and load all of it: weights, optimizer, scheduler, scaler, and the random state of each rank.",
 )
 
+# The kinds of events that have samples, the best one first.
+_SAMPLES = ("input", "global", "batch")
 Samples = Mapping[int, Sequence[str]]
 
 
@@ -96,63 +98,94 @@ def _of_one(
     if is_of_rank_0(baseline, run, at):
         text = f"after the {which} interruption all ranks have one random state, and each had its own at step {at + 1}"
         return finding(STATE, text, read, [*evidence, ("the first step after it", first)])
-    return _data(baseline, run, at, which, evidence) or _state(baseline, run, weights, started, at, which, evidence)
+    for judge_steps in (_data, _state, _saves):
+        if one := judge_steps(baseline, run, at, which, evidence):
+            return one
+    return None
 
 
 def _data(baseline: Trace, run: Trace, at: int, which: str, evidence: list[tuple[str, Event]]) -> Finding | None:
+    """Return a finding at the first step whose samples are not those of the run without an interruption."""
     before, after = _samples(baseline), _samples(run)
-    if at not in before or 0 not in after or not after[0] or before[at] == after[0]:
-        return None
-    place = _first(run, "batch") or _first(run, "input") or _first(run, "global")
-    as_step = next((step for step, those in sorted(before.items()) if those == after[0]), None)
-    if as_step is not None:
-        what = (
-            f"again those of step {as_step + 1}"
-            if as_step < at
-            else f"those of step {as_step + 1}: {as_step - at} steps of data are lost"
-        )
-        text = f"after the {which} interruption, step {at + 1} gets other samples than without it: {what}"
+    steps = min(_last_step(run), _last_step(baseline) - at)
+    for step in range(max(steps, 1)):
+        if not after.get(step) or at + step not in before or before[at + step] == after[step]:
+            continue
+        place = next(e for kind in _SAMPLES for e in run.of(kind) if e.rank == 0 and e.step == step)
+        text = f"after the {which} interruption, step {at + step + 1} gets other samples than without it"
+        as_step = next((number for number, those in sorted(before.items()) if those == after[step]), None)
+        if as_step is not None and as_step < at + step:
+            return finding(DATA, f"{text}: again those of step {as_step + 1}", place, evidence)
+        if as_step is not None:
+            lost = as_step - at - step
+            return finding(DATA, f"{text}: those of step {as_step + 1}: {lost} steps of data are lost", place, evidence)
+        seen = {sample for number, those in before.items() if number < at + step for sample in those}
+        repeated = [sample for sample in after[step] if sample in seen]
+        if not repeated and set(after[step]) & {s for n, those in before.items() if n >= at + step for s in those}:
+            text = f"after the {which} interruption the samples come in another order than without it"
+        else:
+            text += f": {len(repeated)} of {len(after[step])} were read before it"
         return finding(DATA, text, place, evidence)
-    seen = {sample for step, those in before.items() if step < at for sample in those}
-    repeated = [sample for sample in after[0] if sample in seen]
-    if not repeated and set(after[0]) & {s for step, those in before.items() if step >= at for s in those}:
-        text = f"after the {which} interruption the samples come in another order than without it"
-    else:
-        text = (
-            f"after the {which} interruption, step {at + 1} gets other samples than without it: "
-            f"{len(repeated)} of {len(after[0])} were read before it"
-        )
-    return finding(DATA, text, place, evidence)
+    return None
 
 
-def _state(
-    baseline: Trace,
-    run: Trace,
-    weights: Mapping[int, Sequence[str]],
-    started: Mapping[int, Sequence[str]],
-    at: int,
-    which: str,
-    evidence: list[tuple[str, Event]],
-) -> Finding | None:
-    if at + 1 not in weights or 1 not in started or weights[at + 1] == started[1]:
-        return None
-    rates_before, rates_after = _rates(baseline).get(at), _rates(run).get(0)
-    gradients_before, gradients_after = _gradients(baseline).get(at), _gradients(run).get(0)
-    if rates_before != rates_after:
-        what = f"the learning rate is {rates_after}, and was {rates_before} at step {at + 1} without the interruption"
-    elif gradients_before == gradients_after:
-        what = "gradients are the same and weights after the step are not: the optimizer's state is not restored"
-    else:
-        what = (
-            "weights and samples are the same and gradients are not: random state (dropout) or buffers are not restored"
-        )
-    text = f"after the {which} interruption step {at + 1} does other than without it: {what}"
-    return finding(
-        STATE,
-        text,
-        evidence[0][1],
-        [*evidence, ("the first step after it", _first(run, "weights") or _first(run, "replicas"))],
-    )
+def _state(baseline: Trace, run: Trace, at: int, which: str, evidence: list[tuple[str, Event]]) -> Finding | None:
+    """Return a finding at the first step that does other than it did without an interruption."""
+    weights, started = _weights(baseline), _weights(run)
+    rates, new_rates = _rates(baseline), _rates(run)
+    gradients, new_gradients = _gradients(baseline), _gradients(run)
+    for step in sorted(started):
+        number = at + step
+        if number in rates and step in new_rates and rates[number] != new_rates[step]:
+            what = f"the learning rate is {new_rates[step]}, and was {rates[number]} without the interruption"
+        elif number + 1 not in weights or step + 1 not in started or weights[number + 1] == started[step + 1]:
+            continue
+        elif gradients.get(number) == new_gradients.get(step):
+            what = "gradients are the same and weights after the step are not: the optimizer's state is not restored"
+        else:
+            what = (
+                "weights and samples are the same and gradients are not: random state (dropout) or buffers are not "
+                "restored"
+            )
+        text = f"after the {which} interruption step {number + 1} does other than without it: {what}"
+        events = (e for kind in ("weights", "replicas") for e in run.of(kind))
+        place = next((e for e in events if e.rank == 0 and e.data["number"] == step), None)
+        return finding(STATE, text, evidence[0][1], [*evidence, (f"step {step + 1} after it", place)])
+    return None
+
+
+def _saves(baseline: Trace, run: Trace, at: int, which: str, evidence: list[tuple[str, Event]]) -> Finding | None:
+    """Return a finding for a checkpoint with other arrays than that of the same step without an interruption."""
+    before = _contents(baseline, 0)
+    for key, event in _contents(run, at).items():
+        other = before.get(key)
+        if other is None or event.data["content"].keys() != other.data["content"].keys():
+            continue
+        names = [name for name, one in event.data["content"].items() if one != other.data["content"][name]]
+        if names:
+            some = ", ".join(names[:2]) + ", ..." * (len(names) > 2)
+            text = (
+                f"after the {which} interruption the checkpoint of step {key[1]} has other values than without it in "
+                f"{len(names)} of {len(event.data['content'])} arrays ({some})"
+            )
+            return finding(STATE, text, evidence[0][1], [*evidence, ("it is saved again", event)])
+    return None
+
+
+def _contents(trace: Trace, at: int) -> dict[tuple[object, ...], Event]:
+    """Return the events of saves by rank, step, line, and number at this line in this step."""
+    found: dict[tuple[object, ...], Event] = {}
+    counts: Counter[tuple[object, ...]] = Counter()
+    for event in trace.of("saved"):
+        if event.data.get("content") and event.step:
+            key = (event.rank, at + event.step, event.where)
+            found[*key, counts[key]] = event
+            counts[key] += 1
+    return found
+
+
+def _last_step(trace: Trace) -> int:
+    return max((event.step for event in trace.events), default=0)
 
 
 def _weights(trace: Trace) -> dict[int, tuple[str, ...]]:
@@ -185,7 +218,7 @@ def _of_rank_0(trace: Trace, kind: str) -> list[Event]:
 
 def _samples(trace: Trace) -> Samples:
     """Return, for each step, the digests of the samples that rank 0 got."""
-    kind = next((kind for kind in ("input", "global", "batch") if any(e.rank == 0 for e in trace.of(kind))), "input")
+    kind = next((kind for kind in _SAMPLES if any(e.rank == 0 for e in trace.of(kind))), "input")
     found: dict[int, list[str]] = defaultdict(list)
     for event in trace.of(kind):
         if event.rank == 0:

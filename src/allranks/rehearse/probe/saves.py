@@ -34,6 +34,8 @@ _SAVES = {
     "flax.serialization": (("to_bytes", 0), ("msgpack_serialize", 0)),
 }
 _LARGEST, _MOST, _DEPTH = 1 << 28, 4096, 8
+# Of how many elements and arrays of a save the fingerprints are recorded.
+_CONTENT, _NAMED = 1 << 24, 512
 
 
 class Fingerprint(NamedTuple):
@@ -122,19 +124,34 @@ class SaveRecorder:
 
     def _record(self, name: str, values: Any, place: int) -> None:
         buffers = {found: key for key, one in self.local_buffers().items() if (found := fingerprint(one))}
-        parts, stale, count = [], [], 0
+        parts, stale, count, left = [], [], 0, _CONTENT
+        content: dict[str, str] = {}
         for key, leaf in leaves(values):
             count += 1
             shape, local = tuple(leaf.shape), getattr(leaf, "_local_tensor", None)
+            left -= math.prod(shape)
+            is_kept = left > 0 and len(content) < _NAMED
+            wanted = is_kept or (local is None and (self._parts or buffers))
+            found = fingerprint(leaf if local is None else local) if wanted else None
+            if is_kept and found is not None:
+                content[key] = f"{found.total:x}{found.parity:x}"
             if local is not None:
                 if local.numel() < math.prod(shape):
                     parts.append([key, list(local.shape), list(shape), local.numel(), math.prod(shape)])
-            elif (self._parts or buffers) and (found := fingerprint(leaf)) is not None:
+            elif found is not None:
                 if part := self._parts.get(found):
                     parts.append([key, list(shape), list(part.shape), found.size, part.size])
                 elif found in buffers:
                     stale.append(buffers[found])
-        self._recorder.write("saved", place=place, function=name, arrays=count, parts=parts[:16], buffers=stale[:16])
+        self._recorder.write(
+            "saved",
+            place=place,
+            function=name,
+            arrays=count,
+            parts=parts[:16],
+            buffers=stale[:16],
+            content=content,
+        )
 
 
 def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
