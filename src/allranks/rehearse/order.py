@@ -1,7 +1,7 @@
 """Compute which events of a run are ordered: happens-before over all ranks (vector clocks).
 
-An event of one rank happens before an event of another rank if something forces this order. An earlier time on the clock
-orders nothing. The events of one rank have the order of its trace. These things force an order:
+An event of one rank happens before an event of another rank if something forces this order. An earlier time on the
+clock orders nothing. The events of one rank have the order of its trace. These things force an order:
 
 - a synchronisation that blocks the host (a barrier, a collective)
 - a lock that passes from one rank to the other
