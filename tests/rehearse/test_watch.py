@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import struct
 import tempfile
 from pathlib import Path
@@ -29,6 +30,8 @@ needs_seccomp = pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64
         (os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "create"),
         (os.O_WRONLY | os.O_APPEND, "append"),
         (os.O_WRONLY | os.O_CREAT | os.O_EXCL, "exclusive"),
+        (os.O_RDONLY | os.O_TRUNC, "create"),
+        (os.O_RDONLY | os.O_CREAT, "append"),
     ],
 )
 def test_what_a_file_is_opened_for(flags: int, operation: str) -> None:
@@ -120,6 +123,124 @@ def test_every_change_is_seen_with_its_line_and_taken_back(tmp_path: Path, monke
     journal.undo()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["by_append", "undo", "write.py"]
     assert (tmp_path / "by_append").read_text() == "before"
+
+
+CHANGERS = """
+import os, shutil
+
+def write(path, text="new"):
+    with open(path, "w") as file:
+        file.write(text)
+
+def through_a_link():
+    write("latest")
+    write("lost")
+    write("folder_link/inner")
+
+def link_becomes_a_file():
+    os.unlink("latest")
+    write("latest")
+
+def link_moves():
+    os.symlink("other", "tmp")
+    os.replace("tmp", "latest")
+
+def hard_links():
+    os.link("other", "second")
+    write("second")
+    os.link("lone", "tmp")
+    os.replace("tmp", "other")
+
+def file_becomes_a_folder():
+    os.unlink("other")
+    os.mkdir("other")
+    write("other/inner")
+
+def folder_becomes_a_file():
+    shutil.rmtree("folder")
+    write("folder")
+
+def rotation():
+    for number in range(3):
+        if os.path.exists("prev"):
+            shutil.rmtree("prev")
+        if os.path.exists("last"):
+            os.rename("last", "prev")
+        os.mkdir("last")
+        write("last/w", str(number))
+
+def folder_is_moved_and_made_anew():
+    write("folder/more")
+    os.rename("folder", "moved")
+    os.mkdir("folder")
+    write("folder/inner")
+    write("folder/more")
+
+def folder_onto_an_empty_one():
+    os.rename("folder", "empty")
+
+def folder_with_rights():
+    shutil.rmtree("private")
+    os.mkdir("private")
+
+def a_fifo():
+    os.mkfifo("fifo")
+
+def truncated_by_a_reader():
+    os.close(os.open("other", os.O_RDONLY | os.O_TRUNC))
+
+def code():
+    write("settings.py")
+
+def itself():
+    shutil.rmtree(os.getcwd())
+
+here = os.getcwd()
+for name in sorted(os.listdir(".")):
+    os.chdir(os.path.join(here, name))
+    globals()[name]()
+"""
+
+
+def _tree(root: Path) -> dict[str, tuple[int, int, str]]:
+    """Return the mode, the time of the last change and the content of each file, link and folder."""
+    found = {}
+    for path in [root, *root.rglob("*")]:
+        status = path.lstat()
+        link = path.is_symlink()
+        content = os.readlink(path) if link else path.read_text() if path.is_file() else ""
+        found[os.path.relpath(path, root)] = (status.st_mode, 0 if link else status.st_mtime_ns, content)
+    return found
+
+
+@needs_seccomp
+def test_folders_are_as_before_whatever_a_run_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Content, modes and times, also of what links point to."""
+    work, copies, script = tmp_path / "work", tmp_path / "undo", tmp_path / "change.py"
+    copies.mkdir()
+    script.write_text(CHANGERS)
+    names = re.findall(r"^def (\w+)\(\):", CHANGERS, re.MULTILINE)
+    for name in names:
+        place = work / name
+        for folder in ("folder", "private", "empty"):
+            (place / folder).mkdir(parents=True)
+        for file in ("folder/inner", "private/inner", "target", "other", "lone", "settings.py"):
+            (place / file).write_text(file)
+        (place / "private").chmod(0o700)
+        for link, target in (("latest", "target"), ("lost", "absent"), ("folder_link", "folder")):
+            (place / link).symlink_to(target)
+    for path in sorted(work.rglob("*"), reverse=True):
+        if not path.is_symlink():
+            os.utime(path, (1e9, 1e9))
+    before = _tree(work)
+    monkeypatch.chdir(work)
+    journal = Journal(str(copies))
+    run = run_once(Job(Script(str(script)), 1, hang_after=0), {"steps": 0}, journal=journal)
+    assert run.result.exit_code == 0, run.output
+    changed = _tree(work)
+    assert all(any(changed.get(path) != before[path] for path in before if path.startswith(name)) for name in names)
+    assert journal.undo() == {}
+    assert _tree(work) == before
 
 
 def test_the_journal_puts_back_what_was_overwritten_renamed_and_removed(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from allranks.launch.job import Job
 from allranks.launch.result import JobResult
 from allranks.rehearse.monitor import Monitor
 from allranks.rehearse.probe import hosts
-from allranks.rehearse.probe.files import is_interesting
+from allranks.rehearse.probe.files import is_interesting, is_restored
 from allranks.rehearse.probe.record import is_users
 from allranks.rehearse.trace import UNWATCHED, Event, Frame, Trace, merged, read_lines
 from allranks.rehearse.watch import listener
@@ -76,7 +76,8 @@ def run_once(
         with (
             Server(
                 place,
-                is_interesting=_is_the_programs,
+                is_interesting=lambda path: is_interesting(path) and not path.startswith(_OURS),
+                is_restored=lambda path: is_restored(path) and not path.startswith(_OURS),
                 treat=treat,
                 on_effect=on_effect,
                 journal=journal,
@@ -108,10 +109,6 @@ def run_unwatched(job: Job) -> JobResult:
 
 # Where a job of allranks has its own files.
 _OURS = os.path.join(tempfile.gettempdir(), "allranks-")
-
-
-def _is_the_programs(path: str) -> bool:
-    return is_interesting(path) and not path.startswith(_OURS)
 
 
 def _real_path(settings: Mapping[str, Any], ranks: int) -> Callable[[int, str], str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -260,12 +261,15 @@ def was_killed(run: Run) -> bool:
 @contextmanager
 def _undone() -> Iterator[Journal]:
     """Restore all files at the end of the ``with`` block."""
+    here = os.getcwd()
     with tempfile.TemporaryDirectory(prefix="allranks-undo-") as folder:
         journal = Journal(folder)
         try:
             yield journal
         finally:
-            journal.undo()
+            for path, error in journal.undo().items():
+                print(f"allranks rehearse: {path} is not as it was before the run: {error.strerror}", file=sys.stderr)
+            os.chdir(here)  # a new folder, if the program has removed the old one
 
 
 def _relative(finding: Finding) -> Finding:

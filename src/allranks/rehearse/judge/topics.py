@@ -106,7 +106,7 @@ def unseen_parts(trace: Trace) -> list[str]:
     """Return what the probes of a run could not look at, each with the reason."""
     kernel = [f"{UNWATCHED}: {event.data['why']}" for event in trace.of("unwatched")]
     modules = [f"{event.data['module']}: {event.data['error']}" for event in trace.of("unattached")]
-    kept = [f"{event.data['path']} was changed, and is too large to be put back" for event in trace.of("kept")]
+    kept = [f"{event.data['path']} was changed, and cannot be put back" for event in trace.of("kept")]
     return [*dict.fromkeys([*trace.notes, *kernel, *modules, *kept])]
 
 

@@ -173,18 +173,35 @@ def _locking(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., 
 
 
 # What a program reads of its installation and of the system says nothing about its ranks.
-_SYSTEM = tuple(
+_INSTALLED = tuple(
     {
         *COMPILER_CACHES,
-        *("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/lib", "/bin/", "/run/", "/var/lib/", "/opt/"),
+        *("/proc/", "/sys/", "/dev/"),
         os.path.realpath(sys.prefix) + os.sep,
         sys.prefix + os.sep,
         os.path.realpath(sys.base_prefix) + os.sep,
     }
 )
+_SYSTEM = ("/etc/", "/usr/", "/lib", "/bin/", "/run/", "/var/lib/", "/opt/")
 _ENDINGS = (".py", ".pyc", ".so", ".pyi")
 
 
 def is_interesting(path: str) -> bool:
     """Return whether a path may be a file of the program, not of its installation or of the system."""
-    return not (path.startswith(_SYSTEM) or path.endswith(_ENDINGS) or "__pycache__" in path or "-packages/" in path)
+    return is_restored(path) and not path.endswith(_ENDINGS)
+
+
+def is_restored(path: str) -> bool:
+    """Return whether a path that a run changes is put back: also if its name is that of code, as in a saved config."""
+    if path.startswith(_INSTALLED) or "__pycache__" in path or "-packages/" in path:
+        return False
+    return path.startswith(_working_folder()) or not path.startswith(_SYSTEM)
+
+
+@functools.cache
+def _working_folder() -> str:
+    """Return the folder in which the program started: a container may have it in /opt or /usr/src."""
+    try:
+        return os.getcwd() + os.sep
+    except FileNotFoundError:  # the program has removed it
+        return os.sep * 2

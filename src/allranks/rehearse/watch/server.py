@@ -79,6 +79,7 @@ class Server:
         path: str,
         *,
         is_interesting: Callable[[str], bool],
+        is_restored: Callable[[str], bool] = lambda _: True,
         treat: Treat | None = None,
         on_effect: Callable[[Server, Effect], None] | None = None,
         journal: Journal | None = None,
@@ -88,7 +89,8 @@ class Server:
         self.struck: list[tuple[Effect, str]] = []
         self.failure: BaseException | None = None
         self.path = path
-        self._is_interesting, self._treat, self._journal = is_interesting, treat, journal
+        self._is_interesting, self._is_restored = is_interesting, is_restored
+        self._treat, self._journal = treat, journal
         self._on_effect, self._real_path = on_effect, real_path
         self._machine = platform.machine()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -189,8 +191,6 @@ class Server:
         treatment = AS_IT_IS
         if effect is not None:
             self.effects.append(effect)
-            if self._journal is not None:
-                self._journal.note(effect.operation, effect.paths)
             if self._on_effect is not None:
                 self._on_effect(self, effect)
             if self._treat is not None:
@@ -207,16 +207,24 @@ class Server:
             kernel.answer(rank.listener, stopped, failing=treatment.failing)
 
     def _effect(self, rank: _Rank, stopped: kernel.Stopped, call: Call) -> Effect | None:
-        """Return what a stopped call is about to do, or None if it does not use the program's own files."""
+        """Return what a stopped call is about to do, or None if it does not use the program's own files.
+
+        Note in the journal what the call may change.
+        """
         place = rank.page.take(stopped.thread)
         paths = tuple(filter(None, (self._path(stopped.thread, *one) for one in call.paths)))
-        if len(paths) != len(call.paths) or not any(map(self._is_interesting, paths)):
+        if len(paths) != len(call.paths):
             return None
+        is_interesting, is_restored = any(map(self._is_interesting, paths)), any(map(self._is_restored, paths))
         if self._real_path is not None:
             paths = tuple(self._real_path(rank.number, path) for path in paths)
         operation = call.operation
         if call.flags_at:
             operation = opened_for(int.from_bytes(kernel.read_memory(stopped.thread, call.flags_at, 8), "little"))
+        if is_restored and self._journal is not None:
+            self._journal.note(operation, paths)
+        if not is_interesting:
+            return None
         frames: tuple[tuple[str, int, str], ...] = ()
         if not place and stopped.thread == rank.process and operation != "read":
             frames = self._stacks.of_main_thread(rank.process, rank.page)

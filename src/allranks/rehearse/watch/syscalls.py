@@ -23,11 +23,11 @@ AT_FDCWD = -100
 _X86_64 = {
     "open": 2, "creat": 85, "openat": 257, "openat2": 437, "truncate": 76, "rename": 82, "renameat": 264,
     "renameat2": 316, "mkdir": 83, "mkdirat": 258, "rmdir": 84, "unlink": 87, "unlinkat": 263, "link": 86,
-    "linkat": 265, "symlink": 88, "symlinkat": 266,
+    "linkat": 265, "symlink": 88, "symlinkat": 266, "mknod": 133, "mknodat": 259,
 }  # fmt: skip
 _AARCH64 = {
     "openat": 56, "openat2": 437, "truncate": 45, "renameat": 38, "renameat2": 276, "mkdirat": 34, "unlinkat": 35,
-    "linkat": 37, "symlinkat": 36,
+    "linkat": 37, "symlinkat": 36, "mknodat": 33,
 }  # fmt: skip
 _AUDIT = MappingProxyType({"x86_64": 0xC000003E, "aarch64": 0xC00000B7})
 _NUMBERS = MappingProxyType({"x86_64": _X86_64, "aarch64": _AARCH64})
@@ -92,6 +92,8 @@ def decode(machine: str, number: int, arguments: Sequence[int]) -> Call | None:
         return Call("rmdir" if a[2] & _AT_REMOVEDIR else "remove", ((_signed(a[0]), a[1]),))
     if name == "mkdirat":
         return Call("mkdir", ((_signed(a[0]), a[1]),))
+    if name == "mknodat":
+        return Call("exclusive", ((_signed(a[0]), a[1]),))
     if name == "symlink":
         return Call("link", ((here, a[1]),))
     if name == "symlinkat":
@@ -101,7 +103,7 @@ def decode(machine: str, number: int, arguments: Sequence[int]) -> Call | None:
 
 _AT_REMOVEDIR = 0x200
 _ONE_PATH: MappingProxyType[str, Operation] = MappingProxyType(
-    {"truncate": "truncate", "mkdir": "mkdir", "rmdir": "rmdir", "unlink": "remove"}
+    {"truncate": "truncate", "mkdir": "mkdir", "rmdir": "rmdir", "unlink": "remove", "mknod": "exclusive"}
 )
 _NAMES = {machine: {number: name for name, number in numbers.items()} for machine, numbers in _NUMBERS.items()}
 
@@ -112,11 +114,12 @@ def _opening(flags: int, path: tuple[int, int]) -> Call:
 
 def opened_for(flags: int) -> Operation:
     """Return the operation for which open(2) with these flags opens a file."""
-    if flags & os.O_ACCMODE == os.O_RDONLY:
+    reads = flags & os.O_ACCMODE == os.O_RDONLY
+    if reads and not flags & (os.O_CREAT | os.O_TRUNC):
         return "read"
     if flags & os.O_CREAT and flags & os.O_EXCL:
         return "exclusive"
-    if flags & os.O_APPEND:
+    if flags & os.O_APPEND or (reads and not flags & os.O_TRUNC):  # what is there stays
         return "append"
     return "create" if flags & os.O_TRUNC else "write"
 

@@ -8,13 +8,30 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from allranks.rehearse.watch.syscalls import CHANGES
 
 # Larger files are not copied before they are changed; they are left as the run has made them, and named.
 _LARGEST = 1 << 30
+# Calls that change what a symbolic link points to. All others change the link itself.
+_FOLLOW_LINKS = ("write", "append", "create", "truncate")
+
+
+class _Entry(NamedTuple):
+    """What to restore at a path. ``other`` is the copy of a file, the target of a link, or where a folder went.
+
+    ``was`` is the status of what was there, if something was there.
+    """
+
+    kind: Literal["absent", "file", "folder", "link", "moved", "times"]
+    path: str
+    other: str = ""
+    was: os.stat_result | None = None
 
 
 @dataclass(slots=True)
@@ -23,63 +40,112 @@ class Journal:
 
     folder: str
     not_restored: list[str] = field(default_factory=list)
-    # What to do at the end, in the order in which it was noted: (kind, path, what belongs to it).
-    _log: list[tuple[str, str, str]] = field(default_factory=list)
+    _log: list[_Entry] = field(default_factory=list)
     _known: set[str] = field(default_factory=set)
 
     def note(self, operation: str, paths: Sequence[str]) -> None:
         """Keep a copy of what a call may change. Must be called before the call is made."""
         if operation not in CHANGES:
             return
-        if operation == "rename" and os.path.isdir(paths[0]) and not os.path.islink(paths[0]):
-            self._log.append(("moved", paths[0], paths[1]))
-            return
-        for path in paths if operation == "rename" else paths[-1:]:
-            if path not in self._known:
-                self._known.add(path)
-                self._keep(path)
+        follows = operation in _FOLLOW_LINKS
+        paths = [path for path in paths if not path.startswith("/proc/")]  # an unnamed file gets its name by a link
+        places = [os.path.realpath(path) if follows else _without_links(path) for path in paths]
+        for place in places:
+            self._note(place)
+        if operation == "rename" and os.path.isdir(places[0]) and not os.path.islink(places[0]):
+            self._log.append(_Entry("moved", places[0], places[-1]))
+            # From here on, these paths are of other files than before.
+            above = tuple(place + os.sep for place in places)
+            self._known = {one for one in self._known if one not in places and not one.startswith(above)}
 
-    def _keep(self, path: str) -> None:
-        if os.path.islink(path):
-            self._log.append(("link", path, os.readlink(path)))
-        elif os.path.isdir(path):
-            self._log.append(("folder", path, ""))
-        elif not os.path.exists(path):
-            self._log.append(("absent", path, ""))
-        elif os.path.isfile(path) and os.path.getsize(path) <= _LARGEST:
-            copy = os.path.join(self.folder, str(len(self._log)))
-            shutil.copy2(path, copy)
-            self._log.append(("file", path, copy))
-        else:
+    def _note(self, path: str) -> None:
+        if path in self._known:
+            return
+        self._known.add(path)
+        folder = os.path.dirname(path)
+        if not os.path.lexists(folder):
+            self._note(folder)  # Path.mkdir(parents=True) tries the innermost folder first
+        elif folder + os.sep not in self._known:
+            self._known.add(folder + os.sep)
+            self._log.append(_Entry("times", folder, was=os.stat(folder)))
+        try:
+            self._log.append(self._kept(path))
+        except OSError:  # no right to read it, or no space for a copy
             self.not_restored.append(path)
 
-    def undo(self) -> None:
-        """Restore all noted paths, and clear the journal."""
-        full: list[str] = []
-        for kind, path, other in reversed(self._log):
-            if kind == "absent":
-                _remove(path)
-                full += [path] if os.path.isdir(path) else []
-            elif kind == "moved":
-                if os.path.lexists(other) and not os.path.lexists(path):
-                    os.rename(other, path)
-            elif kind == "folder":
-                os.makedirs(path, exist_ok=True)
-            elif kind == "file":
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                shutil.copy2(other, path)
-            elif not os.path.lexists(path):
-                os.symlink(other, path)
-        # Path.mkdir(parents=True) tries the innermost folder first, so that its parents are noted after it.
-        for path in sorted(full, key=len, reverse=True):
-            _remove(path)
+    def _kept(self, path: str) -> _Entry:
+        try:
+            was = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return _Entry("absent", path)
+        if stat.S_ISLNK(was.st_mode):
+            return _Entry("link", path, os.readlink(path), was)
+        if stat.S_ISDIR(was.st_mode):
+            return _Entry("folder", path, was=was)
+        if not stat.S_ISREG(was.st_mode) or was.st_size > _LARGEST:
+            raise OSError(f"{path} is not a regular file of at most {_LARGEST} bytes")
+        copy = os.path.join(self.folder, str(len(self._log)))
+        shutil.copy2(path, copy)
+        return _Entry("file", path, copy, was)
+
+    def undo(self) -> dict[str, OSError]:
+        """Restore all noted paths, and clear the journal. Return the paths that cannot be restored, and why."""
+        failed: dict[str, OSError] = {}
+        for entry in reversed(self._log):
+            try:
+                _restore(entry)
+            except OSError as error:
+                failed[entry.path] = error
         self._log.clear()
         self._known.clear()
+        return failed
+
+
+def _restore(entry: _Entry) -> None:
+    kind, path, other, was = entry
+    if kind == "absent":
+        _remove(path)
+    elif kind == "moved":
+        if os.path.lexists(other) and not os.path.lexists(path):
+            os.rename(other, path)
+    elif kind == "link":
+        if not (os.path.islink(path) and os.readlink(path) == other):
+            _remove(path)
+            os.symlink(other, path)
+    elif kind == "file":
+        _restore_file(entry)
+    elif was is not None:
+        if not os.path.isdir(path) or os.path.islink(path):
+            _remove(path)
+            os.makedirs(path)
+        with suppress(PermissionError):  # the folder of another user, as /tmp
+            os.chmod(path, stat.S_IMODE(was.st_mode))
+            os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+
+def _restore_file(entry: _Entry) -> None:
+    """Write the copy of a file into the file, or into a new one if the path is of another file now.
+
+    A file that has a second name (a hard link) keeps it in the first case. In the second case, the other file, which
+    may have a second name too, is not changed.
+    """
+    assert entry.was is not None
+    is_same = os.path.isfile(entry.path) and os.path.samestat(os.lstat(entry.path), entry.was)
+    if not is_same or not os.access(entry.path, os.W_OK):
+        _remove(entry.path)
+    os.makedirs(os.path.dirname(entry.path), exist_ok=True)
+    shutil.copy2(entry.other, entry.path)
+
+
+def _without_links(path: str) -> str:
+    """Return a path whose folder has no symbolic links; the last part may be one."""
+    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
 
 def _remove(path: str) -> None:
     """Remove what a run made at a path: a file, a link, or an empty folder."""
-    if os.path.islink(path) or os.path.isfile(path):
+    if os.path.isdir(path) and not os.path.islink(path):
+        if not os.listdir(path):
+            os.rmdir(path)
+    elif os.path.lexists(path):
         os.unlink(path)
-    elif os.path.isdir(path) and not os.listdir(path):
-        os.rmdir(path)
