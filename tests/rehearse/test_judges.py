@@ -540,3 +540,41 @@ def test_every_kind_of_fault_has_a_row() -> None:
     for script, codes in [*REPLICAS.values(), *DATA.values()]:
         for code in codes:
             assert any(code.startswith(topic.codes) for topic in topics.TOPICS), (code, script)
+
+
+def parts(total: int) -> Script:
+    script = Script(2)
+    sampler = {"sampler": "DistributedSampler", "replacement": False, "shuffle": False, "samples": 2, "dataset": 8}
+    for rank in (0, 1):
+        script.add(rank, "epoch", 3, loader=0, epoch=0, workers=0, length=2, part=[rank, total], **sampler)
+        for number in (0, 1):
+            script.add(rank, "batch", 3, loader=0, epoch=0, number=number, samples=[f"{rank} {number}"])
+    return script
+
+
+def test_parts_of_the_data_that_no_rank_reads() -> None:
+    assert found(parts(4)) == [("AR303", 3)]
+    assert found(parts(2)) == []
+
+
+@pytest.mark.parametrize(("sources", "expected"), [(("a", "b"), [("AR312", 3)]), (("a", "a"), []), (("a", ""), [])])
+def test_parts_that_are_cut_out_of_arrays_of_each_process(sources: tuple[str, str], expected: list) -> None:
+    script = Script(2)
+    for rank, source in enumerate(sources):
+        script.add(
+            rank, "global", 3, name="make_array_from_callback", number=1, parts=[str(rank)], samples=[f"{rank}"],
+            replicated=False, shape=[8, 4], source=source,
+        )  # fmt: skip
+    assert found(script) == expected
+
+
+def summed(count: int) -> Script:
+    script = Script(2)
+    for rank in range(count):
+        script.add(rank, "summed", 4, optimizer=0, number=1, count=2, total=2)
+    return script
+
+
+def test_gradients_that_all_ranks_sum_and_none_divides() -> None:
+    assert found(summed(2)) == [("AR024", 4)]
+    assert found(summed(1)) == []

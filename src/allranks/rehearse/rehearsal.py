@@ -185,5 +185,7 @@ def steps_of(run: Run) -> int:
 
 def ending(run: Run) -> str:
     """Return how a run ended, as text: ``ok``, ``interrupted``, or ``FAILED: rank 1 ...``."""
+    if was_killed(run):
+        return "killed by the rehearsal after a checkpoint"
     failed = run.result.first_failure
     return f"FAILED: {failed.headline()}" if failed else "interrupted" if run.result.signal else "ok"

@@ -51,8 +51,11 @@ def _made(case: Case) -> Iterator[Finding]:
         if len(by_rank) < case.trace.ranks:
             continue
         pairs = list(combinations(sorted(by_rank), 2))
-        if one := _same(by_rank) or _replicas(by_rank) or (_is_data(by_rank) and other_orders(by_rank, pairs)) or None:
-            yield one
+        found = _same(by_rank) or _replicas(by_rank) or _sources(by_rank)
+        if found is None and _is_data(by_rank):
+            found = other_orders(by_rank, pairs)
+        if found is not None:
+            yield found
 
 
 def _same(by_rank: Mapping[int, Sequence[Event]]) -> Finding | None:
@@ -96,6 +99,19 @@ def _replicas(by_rank: Mapping[int, Sequence[Event]]) -> Finding | None:
                 f"rank {e.rank}: {e.data['samples'][0]}" for e in those
             )
             return finding(LOCAL, text, those[0], [(f"rank {e.rank}: {e.data['shape']}", e) for e in those[:2]])
+    return None
+
+
+def _sources(by_rank: Mapping[int, Sequence[Event]]) -> Finding | None:
+    """Return a finding if the processes cut their parts out of different arrays of the global shape, or None."""
+    for those in zip(*(by_rank[rank] for rank in sorted(by_rank)), strict=False):
+        sources = {event.data.get("source", "") for event in those}
+        if len(sources) > 1 and "" not in sources and len({tuple(e.data["shape"]) for e in those}) == 1:
+            text = (
+                f"each process cuts its part of a global array {those[0].data['shape']} out of an array of its own: "
+                "the rest of its rows is in no global array"
+            )
+            return finding(LOCAL, text, those[0], [(f"rank {e.rank}: array {e.data['source']}", e) for e in those[:2]])
     return None
 
 

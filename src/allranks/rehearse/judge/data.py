@@ -50,6 +50,13 @@ WORKERS = Kind(
     "Each sample comes once from each worker: an epoch is as many times as long as there are workers.",
     "Part the samples in __iter__ by get_worker_info() and the rank, or use a map-style data set.",
 )
+PARTS = Kind(
+    "AR303",
+    "sampler-misuse",
+    "error",
+    "Some samples are never read, in no epoch.",
+    "Leave num_replicas and rank to the sampler, or take both from the process group.",
+)
 _FEWEST = 2
 _OVERLAP = 0.25
 _SHARED = 6
@@ -83,10 +90,32 @@ def _of_loader(case: Case, loader: int) -> Iterator[Finding]:
     if (one := _same(case, first, replicas, reported)) or (one := _overlap(first, replicas, epochs, reported)):
         yield one
         return
+    if one := _unread(epochs):
+        yield one
+        return
     if one := _same_epochs(batches, epochs):
         yield one
     if one := _uneven(case, loader):
         yield one
+
+
+def _unread(epochs: Mapping[int, Sequence[Event]]) -> Finding | None:
+    """Return a finding if the sampler divides the data into more parts than the ranks read, or None."""
+    events = [those[0] for those in epochs.values() if those]
+    parts: list[list[int]] = [event.data.get("part") or [] for event in events]
+    if not all(parts) or len({total for _, total in parts}) != 1:
+        return None
+    total = parts[0][1]
+    left = sorted(set(range(total)) - {part for part, _ in parts})
+    if not left:
+        return None
+    text = (
+        f"the {events[0].data['sampler']} divides the data into {total} parts, and no rank reads "
+        f"{'parts' if len(left) > 1 else 'part'} {', '.join(map(str, left))}"
+    )
+    pairs = zip(events, parts, strict=True)
+    evidence = [(f"rank {event.rank} reads part {part} of {total}", event) for event, (part, _) in pairs]
+    return finding(PARTS, text, events[0], evidence[:4])
 
 
 def _by_rank(case: Case, kind: str, loader: int) -> Mapping[int, list[Event]]:

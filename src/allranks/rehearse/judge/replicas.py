@@ -185,7 +185,7 @@ def _never_reduced(case: Case, first: Table, later: Table, places: list[int]) ->
     what = "the gradients" if is_all else f"the gradients of {_some(first, places)}"
     text = (
         f"{what} differ between ranks at the optimizer's step {first.number + 1}, and so do the weights after it: "
-        "nothing averages them"
+        "nothing has averaged them"
     )
     at = places[0]
     evidence = [

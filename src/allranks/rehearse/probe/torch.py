@@ -228,6 +228,7 @@ class TorchProbe:
                 samples=_length(sampler),
                 dataset=_length(getattr(one, "dataset", None)),
                 workers=int(getattr(one, "num_workers", 0)),
+                part=_part(sampler),
             )
             return Batches(iterate(one), functools.partial(self._batch, number, epoch), self._is_over)
 
@@ -322,6 +323,12 @@ def _number(value: Any) -> float | None:
         return float(value)
     except (TypeError, ValueError):
         return None
+
+
+def _part(sampler: Any) -> list[int]:
+    """Return which part of the data a sampler yields, of how many parts; [] if it does not say."""
+    part, parts = getattr(sampler, "rank", None), getattr(sampler, "num_replicas", None)
+    return [part, parts] if isinstance(part, int) and isinstance(parts, int) else []
 
 
 def _length(loader: Any) -> int:

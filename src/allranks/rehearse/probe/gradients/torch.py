@@ -12,7 +12,8 @@ import threading
 from typing import Any
 
 from allranks.rehearse.probe.record import Recorder
-from allranks.rehearse.probe.torch import digest, replace_everywhere
+from allranks.rehearse.probe.saves import Fingerprint, fingerprint
+from allranks.rehearse.probe.torch import replace_everywhere
 
 # At how many first steps of an optimizer the way of the gradients is recorded, and norms.
 _SUMS, _NORMS = 4, 8
@@ -30,8 +31,8 @@ class GradientProbe:
         self._recorder, self._with_norms = recorder, with_norms
         self._optimizers: dict[int, list[int]] = {}
         self._known: list[Any] = []
-        self._left: dict[int, str] = {}
-        self._summed: dict[int, tuple[str, int]] = {}
+        self._left: set[Fingerprint | None] = set()
+        self._summed: dict[Fingerprint, int] = {}
         self._is_mean, self._clips = False, 0
         self._dependent: dict[str, None] = {}
 
@@ -40,14 +41,14 @@ class GradientProbe:
 
         @functools.wraps(original)
         def all_reduce(tensor: Any, *args: Any, **options: Any) -> Any:
-            left = self._left.get(_address(tensor))
             is_sum = options.get("op", args[0] if args else c10d.ReduceOp.SUM) == c10d.ReduceOp.SUM
-            if left is None or not is_sum or left != digest(tensor):
+            mark = _mark(tensor) if self._left and is_sum else None
+            if mark is None or mark not in self._left:
                 return original(tensor, *args, **options)
             place = self._recorder.place()
             result = original(tensor, *args, **options)
-            if result is None:
-                self._summed[_address(tensor)] = (digest(tensor), place)
+            if result is None and (summed := _mark(tensor)) is not None:
+                self._summed[summed] = place
             return result
 
         replace_everywhere(c10d, "all_reduce", all_reduce)
@@ -61,7 +62,7 @@ class GradientProbe:
             if _is_main() and any(entry[1] < _SUMS for entry in self._optimizers.values()):
                 self._is_mean = _is_mean(loss.grad_fn)
                 gradients = [one.grad for one in self._known if one.grad is not None]
-                self._left = {_address(one): digest(one) for one in gradients}
+                self._left = set(_marks(gradients))
             return result
 
         module.Tensor.backward = backward
@@ -109,11 +110,10 @@ class GradientProbe:
 
     def _record_sums(self, entry: list[int], parameters: list[Any]) -> None:
         gradients = [one.grad for one in parameters if one.grad is not None]
-        unchanged = [
-            self._summed[_address(one)][1]
-            for one in gradients
-            if self._summed.get(_address(one), ("", 0))[0] == digest(one)
-        ]
+        *each, whole = _marks(gradients)
+        unchanged = [self._summed[mark] for mark in each if mark is not None and mark in self._summed]
+        if whole is not None and whole in self._summed:
+            unchanged = [self._summed[whole]] * len(gradients)
         self._summed = {}
         if unchanged and self._is_mean:
             self._recorder.write(
@@ -138,9 +138,18 @@ def _is_main() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _address(tensor: Any) -> int:
-    local = getattr(tensor, "_local_tensor", tensor)
-    return int(local.data_ptr())
+def _mark(tensor: Any) -> Fingerprint | None:
+    """Return the fingerprint of a tensor's local elements, or None for zeros and for elements of unknown size."""
+    found = fingerprint(getattr(tensor, "_local_tensor", tensor))
+    return found if found is not None and found.total else None
+
+
+def _marks(gradients: list[Any]) -> list[Fingerprint | None]:
+    """Return the fingerprint of each gradient, and at the end that of all together, as in one flat buffer."""
+    each = [_mark(one) for one in gradients]
+    known = [mark for mark in each if mark is not None]
+    whole = functools.reduce(lambda a, b: a + b, known) if known and len(known) == len(each) else None
+    return [*each, whole]
 
 
 def _norm(tensor: Any) -> float:
