@@ -125,6 +125,36 @@ def test_every_change_is_seen_with_its_line_and_taken_back(tmp_path: Path, monke
     assert (tmp_path / "by_append").read_text() == "before"
 
 
+INTERRUPTED = """
+import os, signal, sys, threading, time
+
+signal.signal(signal.SIGUSR1, lambda *_: None)
+main = threading.main_thread().ident
+
+def send():
+    while True:
+        time.sleep(0.001)
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+threading.Thread(target=send, daemon=True).start()
+for number in range(1000):
+    os.mkdir("folder")
+    os.rename("folder", "other")
+    os.rmdir("other")
+"""
+
+
+@needs_seccomp
+def test_a_signal_interrupts_no_call_that_it_does_not_interrupt_without_the_watcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a repetition, some 30 of these calls raise InterruptedError."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "change.py").write_text(INTERRUPTED)
+    run = run_once(Job(Script("change.py"), 1, hang_after=0), {"steps": 0})
+    assert run.result.exit_code == 0, run.output
+
+
 CHANGERS = """
 import os, shutil
 

@@ -47,6 +47,8 @@ def attach(recorder: Recorder, *, is_watched: bool) -> None:
     sys.addaudithook(hook)
     for name, operation in _QUESTIONS.items():
         setattr(os, name, _checking(recorder, getattr(os, name), operation, inside))
+    for name in _NEVER_INTERRUPTED if is_watched else ():
+        setattr(os, name, _repeating(getattr(os, name)))
     for name in ("flock", "lockf"):
         setattr(fcntl, name, _locking(recorder, getattr(fcntl, name)))
 
@@ -153,6 +155,24 @@ def _making(frame: FrameType | None) -> tuple[bool, bool, bool]:
             return is_parent or bool(names["exist_ok"]), parents, is_parent
         frame = outer
     return False, False, False
+
+
+# Calls that a signal interrupts only because the watcher stops them: neither Python nor programs repeat them.
+_NEVER_INTERRUPTED = ("mkdir", "rmdir", "unlink", "remove", "rename", "replace", "link", "symlink", "truncate")
+
+
+def _repeating(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a wrapper that makes a call again if a signal came while the watcher had stopped it."""
+
+    @functools.wraps(original)
+    def repeating(*args: Any, **options: Any) -> Any:
+        while True:
+            try:
+                return original(*args, **options)
+            except InterruptedError:  # the call was not made
+                continue
+
+    return repeating
 
 
 def _locking(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,6 +20,8 @@ from allranks.rehearse.watch.syscalls import SECCOMP, filter_program, machines
 
 _PR_SET_NO_NEW_PRIVS = 38
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
+# A call that the launcher has received is not interrupted by a signal (Linux 5.19): unlink, for one, is not repeated.
+_WAIT_KILLABLE = 1 << 5
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _CONTINUE = 1
 _NOTIFICATION = struct.Struct("QIIiIQ6Q")
@@ -75,7 +77,10 @@ def install() -> int:
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
     number = ctypes.c_long(SECCOMP[machine])
-    listener = libc.syscall(number, _SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(holder))
+    for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER):
+        listener = libc.syscall(number, _SET_MODE_FILTER, flags, ctypes.byref(holder))
+        if listener >= 0 or ctypes.get_errno() != errno.EINVAL:
+            break
     if listener < 0:
         raise OSError(ctypes.get_errno(), f"seccomp: {os.strerror(ctypes.get_errno())}")
     os.set_inheritable(listener, False)
