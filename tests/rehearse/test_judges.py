@@ -578,3 +578,12 @@ def summed(count: int) -> Script:
 def test_gradients_that_all_ranks_sum_and_none_divides() -> None:
     assert found(summed(2)) == [("AR024", 4)]
     assert found(summed(1)) == []
+
+
+def test_a_look_at_one_batch_is_no_epoch() -> None:
+    """``next(iter(loader))`` before ``set_epoch`` has the order of the epoch before."""
+    script = batches(Script(2), ["abcd", "efgh"], ["ijkl", "mnop"])
+    looked = [event for event in script.events if event.kind != "exhausted"]
+    script.events[:] = [event for event in looked if event.kind != "batch" or event.data["number"] == 0]
+    assert found(batches(script, ["abcd", "efgh"], ["ijkl", "mnop"], epoch=1)) == []
+    assert found(batches(script, ["abcd", "efgh"], ["ijkl", "mnop"], epoch=2)) == [("AR302", 3)]

@@ -165,11 +165,19 @@ def _steps(rows: Sequence[Sequence[Event]]) -> Iterator[tuple[Event, Event]]:
                 yield needed, step
 
 
+_WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
+
+
 def _shares_gradients(rows: Sequence[Sequence[Event]]) -> bool:
-    """Return whether optimizers of torch got equal gradients on all ranks, or hold parts of one model."""
+    """Return whether optimizers of torch got equal gradients on all ranks, or hold parts of one model.
+
+    Gradients of zero say nothing; then the wrapper of the model counts.
+    """
     digests: dict[tuple[object, ...], set[int]] = defaultdict(set)
     for row in rows:
         for event in row:
+            if event.kind == "input" and event.data.get("module") in _WRAPPERS:
+                return True
             if event.kind != "weights":
                 continue
             for place, (_, _, _, layout, _, gradient, _) in enumerate(event.data["rows"]):

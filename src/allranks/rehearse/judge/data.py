@@ -93,7 +93,7 @@ def _of_loader(case: Case, loader: int) -> Iterator[Finding]:
     if one := _unread(epochs):
         yield one
         return
-    if one := _same_epochs(batches, epochs):
+    if one := _same_epochs(batches, epochs, _by_rank(case, "exhausted", loader)):
         yield one
     if one := _uneven(case, loader):
         yield one
@@ -257,19 +257,28 @@ def _workers(first: Mapping[int, Sequence[Event]], at: Event) -> Finding | None:
     return None
 
 
-def _same_epochs(batches: Mapping[int, Sequence[Event]], epochs: Mapping[int, Sequence[Event]]) -> Finding | None:
+def _same_epochs(
+    batches: Mapping[int, Sequence[Event]],
+    epochs: Mapping[int, Sequence[Event]],
+    ended: Mapping[int, Sequence[Event]],
+) -> Finding | None:
+    """Return a finding if the first two epochs have the same order. A look at one batch is no epoch."""
     for rank, events in batches.items():
-        if len(epochs[rank]) < 2 or not epochs[rank][0].data["shuffle"]:
+        counts = Counter(event.data["epoch"] for event in events)
+        complete = {event.data["epoch"] for event in ended[rank]}
+        real = [e for e in epochs[rank] if counts[e.data["epoch"]] > 1 or e.data["epoch"] in complete]
+        if len(real) < 2 or not real[0].data["shuffle"]:
             continue
         orders: dict[int, list[str]] = defaultdict(list)
         for event in events:
             orders[event.data["epoch"]] += event.data["samples"]
-        first, second = orders[0], orders[1]
+        first, second = (orders[e.data["epoch"]] for e in real[:2])
         size = min(len(first), len(second))
         if size >= 4 and len(set(first[:size])) > 2 and first[:size] == second[:size]:
-            text = f"epochs 0 and 1 have the same order on rank {rank}, though the sampler shuffles"
-            evidence = [(f"rank {rank}, epoch {e.data['epoch']}: {e.data['sampler']}", e) for e in epochs[rank][:2]]
-            return finding(SAME_EPOCHS, text, epochs[rank][1], evidence)
+            pair = f"epochs {real[0].data['epoch']} and {real[1].data['epoch']}"
+            text = f"{pair} have the same order on rank {rank}, though the sampler shuffles"
+            evidence = [(f"rank {rank}, epoch {e.data['epoch']}: {e.data['sampler']}", e) for e in real[:2]]
+            return finding(SAME_EPOCHS, text, real[1], evidence)
     return None
 
 

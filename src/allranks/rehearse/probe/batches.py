@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dis
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 # Shown in the place of a batch at the end of a loader.
@@ -10,7 +13,10 @@ END = object()
 
 
 class Batches:
-    """An iterator that also passes each batch to ``show``."""
+    """An iterator that also passes each batch to ``show``. Once ``is_over`` returns True, it ends.
+
+    A program that then takes a batch outside a ``for`` loop is ended, with exit code 0.
+    """
 
     def __init__(self, inner: Any, show: Callable[[int, Any], None], is_over: Callable[[], bool]) -> None:
         self._inner, self._show, self._is_over, self._count = inner, show, is_over, 0
@@ -20,7 +26,9 @@ class Batches:
 
     def __next__(self) -> Any:
         if self._is_over():
-            raise StopIteration
+            if _is_in_for_loop(sys._getframe(1)):
+                raise StopIteration
+            raise SystemExit(0)  # the program takes a batch by next(), and needs one
         try:
             batch = next(self._inner)
         except StopIteration:
@@ -32,3 +40,8 @@ class Batches:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+
+def _is_in_for_loop(frame: FrameType) -> bool:
+    """Return whether a ``for`` loop asks for the next item, directly or through enumerate, zip and the like."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "FOR_ITER"
