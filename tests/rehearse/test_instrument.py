@@ -100,3 +100,12 @@ def test_lines_stay_where_they_were() -> None:
     tree, _ = instrumented(COUNTER, "train.py")
     before = [node.lineno for node in ast.walk(ast.parse(COUNTER)) if isinstance(node, ast.stmt)]
     assert [node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)] == before
+
+
+def test_many_branches_on_one_value_do_not_nest_without_end() -> None:
+    """As in a parser: before a limit, this ended with a RecursionError."""
+    lines = ["def choose(f, x):", "    token = f(x)", *(f"    if token > {i}: return {i}" for i in range(300))]
+    tree, sites = instrumented("\n".join(lines), "parser.py")
+    compile(tree, "parser.py", "exec")
+    assert len(sites) == 300
+    assert ast.unparse(tree).count(OPERAND) < 2000

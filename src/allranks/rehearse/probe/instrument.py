@@ -195,6 +195,10 @@ def _set_in(branch: ast.If) -> set[str]:
     return {name for node in counted for name in _targets(node)}
 
 
+# For how many branches one expression is instrumented.
+_MOST_LAYERS = 8
+
+
 def _wrapped(node: ast.expr, number: int) -> ast.expr:
     """Return an expression whose operands pass through the function for operands."""
     if isinstance(node, ast.Compare):
@@ -207,8 +211,11 @@ def _wrapped(node: ast.expr, number: int) -> ast.expr:
     elif isinstance(node, ast.BinOp):
         node.left, node.right = _wrapped(node.left, number), _wrapped(node.right, number)
     elif isinstance(node, ast.Call):
-        if _name(node.func) == CONDITION or (_name(node.func) == OPERAND and _is_of(node, number)):
+        if _name(node.func) == CONDITION:
             return node
+        if layers := _layers(node):
+            is_enough = number in layers or len(layers) >= _MOST_LAYERS
+            return node if is_enough else _call(OPERAND, number, node, node)
         node.args = [one if isinstance(one, ast.Starred | ast.Compare) else _wrapped(one, number) for one in node.args]
         if isinstance(node.func, ast.Attribute):
             node.func.value = _wrapped(node.func.value, number)
@@ -218,8 +225,13 @@ def _wrapped(node: ast.expr, number: int) -> ast.expr:
     return node
 
 
-def _is_of(call: ast.Call, number: int) -> bool:
-    return isinstance(call.args[0], ast.Constant) and call.args[0].value == number
+def _layers(node: ast.expr) -> list[object]:
+    """Return for which branches an expression is instrumented already, from the outside in."""
+    found: list[object] = []
+    while isinstance(node, ast.Call) and _name(node.func) == OPERAND:
+        number, node = node.args
+        found.append(number.value if isinstance(number, ast.Constant) else None)
+    return found
 
 
 def _call(function: str, number: int, value: ast.expr | None, at: ast.AST) -> ast.Call:
