@@ -204,6 +204,16 @@ REPLICAS: dict[str, tuple[Script, list[str]]] = {
     "begun apart, reduced": (weights(Script(2), 0, "ab", "gg"), ["AR702"]),
     "models of their own": (weights(Script(2), 0, "ab", "gh"), ["AR705"]),
     "apart later": (weights(weights(weights(Script(2), 0, "aa", "gg"), 1, "bb", "hh"), 2, "cd", "ii"), ["AR004"]),
+    "apart until the end of a Join": (
+        weights(weights(weights(of_all(Script(2), "join"), 0, "aa", "gg"), 1, "bb", "hh"), 2, "cd", "ii"),
+        [],
+    ),
+    "parts of one model, its second part with inputs of its own": (
+        weights(
+            of_all(of_all(Script(2), "input", samples=(["a"], ["a"])), "input", samples=(["b"], ["c"])), 0, "ab", "gh"
+        ),
+        [],
+    ),
     "no gradients": (weights(weights(weights(Script(2), 0, "aa", "  "), 1, "aa", "  "), 2, "aa", "  "), ["AR003"]),
     "loaded by one": (
         weights(Script(2).add(0, "load", 5, lost=0, unset=0, keys=1, missing=[], unexpected=[]), 0, "ab", "gg"),
@@ -446,6 +456,28 @@ def test_resumes(name: str) -> None:
     script, expected = RESUMES[name]
     judged = resume.judge(BASELINE.trace(), [KILLED.trace(), script.trace()])
     assert [one.code for one in judged] == expected
+
+
+def test_batches_of_a_validation_are_no_samples_of_a_step() -> None:
+    """Before step 2, the run without a kill validates, and the resumed one does not."""
+
+    def run_with_validation(samples: str, values: str, validated: tuple[int, ...]) -> Script:
+        script = Script(1)
+        for step, (sample, value) in enumerate(zip(samples, values, strict=True)):
+            script.steps[0] = step
+            for batch in "vw" if step in validated else "":
+                script.add(0, "batch", 3, loader=0, epoch=0, number=0, samples=[batch])
+            script.add(0, "batch", 7, loader=1, epoch=0, number=step, samples=[sample])
+            row = ["w", 0, "float32[4]", "", value, "g", True]
+            script.add(0, "weights", 9, optimizer=0, number=step, rows=[row], rates=[0.1])
+            script.add(0, "step", 9, optimizer=0, number=step)
+        return script
+
+    whole = run_with_validation("abcd", "pqrs", (0, 2)).trace()
+    killed = run_with_validation("abc", "pqr", (0, 2)).file(0, "create", "last.pt").add(0, "killed", steps=3).trace()
+    for samples, expected in (("cd", []), ("dc", ["AR311"])):
+        again = run_with_validation(samples, "rs", ()).file(0, "read", "last.pt", line=5).trace()
+        assert [one.code for one in resume.judge(whole, [killed, again])] == expected
 
 
 def test_why_a_resume_was_not_judged() -> None:

@@ -283,6 +283,8 @@ def _same_epochs(
 
 
 def _uneven(case: Case, loader: int) -> Finding | None:
+    if any(case.trace.of("join")):
+        return None
     ended = _by_rank(case, "exhausted", loader)
     for epoch in sorted({e.data["epoch"] for events in ended.values() for e in events}):
         those = [e for events in ended.values() for e in events if e.data["epoch"] == epoch]

@@ -136,6 +136,8 @@ def _of(case: Case, tables: list[Table]) -> Finding | None:
         if later and all(i in table.differing("value") for table in later):
             places = [j for j in gradients if all(j in table.differing("value") for table in later)]
             return _never_reduced(case, first, later[0], places)
+    if any(case.trace.of("join")):
+        return None  # a rank that has ended its loop gets the weights of the others when all have ended theirs
     for before, table in pairwise(tables):
         apart = [i for i in table.differing("value") if i not in before.differing("gradient")]
         if apart and not before.differing("value"):
@@ -174,8 +176,9 @@ def _begun_apart(case: Case, table: Table, unequal: tuple[int, ...], gradients: 
 
 
 def _has_same_inputs(case: Case) -> bool:
-    """Return whether all ranks give the same samples to their models."""
-    steps = list(zip(*case.trace.by_rank("input").values(), strict=False))
+    """Return whether all ranks give the same samples to their models, or to the first part of them in each step."""
+    firsts = [{event.step: event for event in reversed(events)} for events in case.trace.by_rank("input").values()]
+    steps = list(zip(*(one.values() for one in firsts), strict=False))
     return bool(steps) and all(len({tuple(event.data["samples"]) for event in events}) == 1 for events in steps)
 
 

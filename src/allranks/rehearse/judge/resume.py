@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from allranks.findings import Finding
 from allranks.rehearse.checkpoint_names import is_checkpoint
@@ -220,10 +221,17 @@ def _samples(trace: Trace) -> Samples:
     """Return, for each step, the digests of the samples that rank 0 got."""
     kind = next((kind for kind in _SAMPLES if any(e.rank == 0 for e in trace.of(kind))), "input")
     found: dict[int, list[str]] = defaultdict(list)
+    trained = _loaders_of_steps(trace)
     for event in trace.of(kind):
-        if event.rank == 0:
+        if event.rank == 0 and (kind != "batch" or not trained or event.data["loader"] in trained):
             found[event.step] += event.data["samples"]
     return found
+
+
+def _loaders_of_steps(trace: Trace) -> set[int]:
+    """Return the loaders of rank 0 that have a batch right before a step: not those of a validation."""
+    events = [event for event in trace.of("batch", "step") if event.rank == 0]
+    return {a.data["loader"] for a, b in pairwise(events) if (a.kind, b.kind) == ("batch", "step")}
 
 
 def _first(trace: Trace, kind: str) -> Event | None:

@@ -17,6 +17,7 @@ _TORCH = {
     "torch.distributed.distributed_c10d": "watch_synchronisations",
     "torch.optim.optimizer": "watch_steps",
     "torch.utils.data.dataloader": "watch_loaders",
+    "torch.distributed.algorithms.join": "watch_joins",
     "torch.optim.lr_scheduler": "watch_schedulers",
     "torch._tensor": "watch_values",
 }

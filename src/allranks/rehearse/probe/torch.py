@@ -129,8 +129,18 @@ class TorchProbe:
         module.register_optimizer_step_pre_hook(self._before_step)
         module.register_optimizer_step_post_hook(self._after_step)
 
+    def watch_joins(self, module: Any) -> None:
+        enter = module.Join.__enter__
+
+        @functools.wraps(enter)
+        def entering(one: Any) -> Any:
+            self._recorder.write("join")
+            return enter(one)
+
+        module.Join.__enter__ = entering
+
     def _before_step(self, optimizer: Any, *_: Any) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if threading.current_thread() is not threading.main_thread() or _makes_state():
             return
         if id(optimizer) not in self._optimizers:
             self._optimizers[id(optimizer)] = [len(self._optimizers), 0]
@@ -145,7 +155,7 @@ class TorchProbe:
         entry[1] += 1
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
-        if id(optimizer) not in self._optimizers:
+        if id(optimizer) not in self._optimizers or _makes_state():
             return
         entry = self._optimizers[id(optimizer)]
         self._recorder.write("step", optimizer=entry[0], number=entry[1])
@@ -276,7 +286,19 @@ def _parameters(function: Any) -> tuple[str, ...]:
 _ALL_STEPS, _CHEAP = (4, 128), 0.001
 # Before which steps of an optimizer the parameters are recorded that it leaves out.
 _LATER_STEPS = (3, 8)
+# How many frames may be between a function that makes a step and a hook of the step.
+_DEPTH = 6
 _LARGE = 1 << 12  # elements of a tensor that is digested as a whole
+
+
+def _makes_state() -> bool:
+    """Return whether a step is made with a learning rate of 0, by get_state_dict for an optimizer without state."""
+    frame, depth = sys._getframe(1), 0
+    while frame.f_back is not None and depth < _DEPTH:
+        frame, depth = frame.f_back, depth + 1
+        if frame.f_code.co_name == "_init_optim_state":
+            return True
+    return False
 
 
 def _of_parameter(parameter: Any) -> list[Any]:
