@@ -197,6 +197,14 @@ def weights(script: Script, number: int, values: str, gradients: str, line: int 
     return script
 
 
+def of_all(script: Script, kind: str, line: int = 5, **facts: Any) -> Script:
+    """The same event on each rank; a fact in a tuple has a value for each."""
+    for rank in range(script.ranks):
+        mine = {name: value[rank] if isinstance(value, tuple) else value for name, value in facts.items()}
+        script.add(rank, kind, line, **mine)
+    return script
+
+
 REPLICAS: dict[str, tuple[Script, list[str]]] = {
     "reduced": (weights(weights(Script(2), 0, "aa", "gg"), 1, "bb", "hh"), []),
     "never reduced": (weights(weights(Script(2), 0, "aa", "gh"), 1, "bc", "ij"), ["AR705"]),
@@ -239,14 +247,6 @@ def trained(steps: int = 3) -> Script:
 def branch(script: Script, values: tuple[float, ...], controls: list[str], within: list[int]) -> Script:
     for rank, value in enumerate(values):
         script.add(rank, "branch", 8, at=8, count=1, values=[value], controls=controls, within=within)
-    return script
-
-
-def of_all(script: Script, kind: str, line: int = 5, **facts: Any) -> Script:
-    """The same event on each rank; a fact in a tuple has a value for each."""
-    for rank in range(script.ranks):
-        mine = {name: value[rank] if isinstance(value, tuple) else value for name, value in facts.items()}
-        script.add(rank, kind, line, **mine)
     return script
 
 

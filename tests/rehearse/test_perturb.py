@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 PROGRAM = """
-import datetime, os, time
+import datetime, os, pickle, time
 from pathlib import Path
 
 from allranks.rehearse.probe.perturb import perturb
@@ -21,6 +21,16 @@ from datetime import datetime as later
 
 assert later is not real and isinstance(real.now(), later) and isinstance(later.now(), later)
 assert later(2020, 1, 2).year == 2020 and real.now() - later.fromtimestamp(before) is not None
+assert type(later(2020, 1, 2)) is real and issubclass(real, later)
+assert pickle.loads(pickle.dumps(later(2020, 1, 2))) == real(2020, 1, 2)
+
+class Special(later):
+    pass
+
+assert type(Special(2020, 1, 2)) is Special and not isinstance(real.now(), Special)
+compiled = {}  # a compiled module has no frame of its own while it is imported: its caller is importlib
+exec(compile("import datetime; found = datetime.datetime", "<frozen importlib._bootstrap>", "exec"), compiled)
+assert compiled["found"] is real
 shift = time.time() - before
 assert 0.5 < abs(shift) <= 121, shift
 assert abs(time.mktime(time.localtime()) - time.time()) < 2

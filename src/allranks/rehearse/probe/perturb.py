@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import dis
 import functools
 import os
 import random
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 # Ranks' clocks are up to so many seconds apart.
@@ -47,9 +50,15 @@ def _shift_clock(seconds: float) -> None:
 
     class Meta(type):
         def __instancecheck__(cls, one: Any) -> bool:
-            return issubclass(type(one), real)
+            return isinstance(one, real) if cls is Shifted else super().__instancecheck__(one)
+
+        def __subclasscheck__(cls, one: type) -> bool:
+            return issubclass(one, real) if cls is Shifted else super().__subclasscheck__(one)
 
     class Shifted(real, metaclass=Meta):  # type: ignore[misc, valid-type]
+        def __new__(cls, *args: Any, **options: Any) -> Any:
+            return real.__new__(real if cls is Shifted else cls, *args, **options)
+
         @classmethod
         def now(cls, tz: Any = None) -> Any:
             return real.now(tz) + datetime.timedelta(seconds=shift())
@@ -64,7 +73,33 @@ def _shift_clock(seconds: float) -> None:
 
     Shifted.__name__ = Shifted.__qualname__ = "datetime"
     Shifted.__module__ = "datetime"
-    datetime.datetime = Shifted  # type: ignore[misc]
+    _replace_for_program(real, Shifted)
+
+
+def _replace_for_program(real: type, shifted: type) -> None:
+    """Let ``datetime.datetime`` be ``shifted`` for code that reads shifted clocks, and ``real`` for all other code.
+
+    Compiled modules (pandas) need ``real``: they make classes from it, whose layout in memory they know. Also pickle.
+    """
+
+    class Module(types.ModuleType):
+        @property
+        def datetime(self) -> Any:
+            """Return the class that the program has put here, or else the one for the caller."""
+            present = vars(self)["datetime"]
+            return shifted if present is real and _loads(sys._getframe(1)) else present
+
+        @datetime.setter
+        def datetime(self, other: Any) -> None:
+            vars(self)["datetime"] = other
+
+    datetime.__class__ = Module
+
+
+def _loads(frame: FrameType) -> bool:
+    """Return whether a line of code that reads shifted clocks loads the class, and not a C function that it calls."""
+    operation = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return operation in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM") and _is_shifted(frame.f_code.co_filename)
 
 
 @functools.cache
