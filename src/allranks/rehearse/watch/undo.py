@@ -69,11 +69,14 @@ class Journal:
             self._known.add(folder + os.sep)
             self._log.append(_Entry("times", folder, was=os.stat(folder)))
         try:
-            self._log.append(self._kept(path))
+            kept = self._kept(path)
         except OSError:  # no right to read it, or no space for a copy
             self.not_restored.append(path)
+        else:
+            self._log += [kept] if kept else []
 
-    def _kept(self, path: str) -> _Entry:
+    def _kept(self, path: str) -> _Entry | None:
+        """Return what is at a path; None for sockets and pipes, which live as long as a program uses them."""
         try:
             was = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -82,8 +85,10 @@ class Journal:
             return _Entry("link", path, os.readlink(path), was)
         if stat.S_ISDIR(was.st_mode):
             return _Entry("folder", path, was=was)
-        if not stat.S_ISREG(was.st_mode) or was.st_size > _LARGEST:
-            raise OSError(f"{path} is not a regular file of at most {_LARGEST} bytes")
+        if not stat.S_ISREG(was.st_mode):
+            return None
+        if was.st_size > _LARGEST:
+            raise OSError(f"{path} has more than {_LARGEST} bytes")
         copy = os.path.join(self.folder, str(len(self._log)))
         shutil.copy2(path, copy)
         return _Entry("file", path, copy, was)
