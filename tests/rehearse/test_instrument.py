@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from allranks.rehearse.probe.branches import _float
 from allranks.rehearse.probe.instrument import CAUGHT, CONDITION, OPERAND, Site, instrumented
+from allranks.rehearse.probe.saves import leaves
 
 STOPPER = """
 class Stopper:
@@ -109,3 +111,12 @@ def test_many_branches_on_one_value_do_not_nest_without_end() -> None:
     compile(tree, "parser.py", "exec")
     assert len(sites) == 300
     assert ast.unparse(tree).count(OPERAND) < 2000
+
+
+def test_objects_of_the_program_are_not_asked_for_attributes() -> None:
+    class Strict:
+        def __getattr__(self, name: str) -> object:
+            raise RuntimeError(f"no attribute {name}")
+
+    assert _float(Strict()) is None
+    assert list(leaves({"config": Strict()})) == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import importlib.machinery
 import sys
 import threading
@@ -105,12 +106,21 @@ def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
+@functools.cache
+def _is_array(kind: object) -> bool:
+    """Return whether a type is one of arrays. A DTensor is none: its value needs a collective.
+
+    Only the type is looked at. An object of the program may raise for an unknown attribute.
+    """
+    return all(hasattr(kind, name) for name in ("ndim", "dtype", "tolist")) and not hasattr(kind, "placements")
+
+
 def _float(value: Any) -> float | None:
     """Return a float, or the element of a 0-dimensional array of floats. Return None for any other value."""
-    kind = type(value)
+    kind: object = type(value)
     if kind is float:
         return float(value)
-    if kind in (int, bool, str, type(None)) or hasattr(value, "placements"):
+    if not _is_array(kind):
         return None
     try:
         if value.ndim or "float" not in str(value.dtype) or not getattr(value, "is_fully_addressable", True):

@@ -156,7 +156,7 @@ class SaveRecorder:
 
 def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Yield the arrays in a nested value, each with its name."""
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
+    if _has(value, "shape", "dtype"):
         yield name, value
     elif depth > _DEPTH:
         return
@@ -166,13 +166,18 @@ def leaves(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, An
     elif isinstance(value, list | tuple):
         for number, one in enumerate(value):
             yield from leaves(one, f"{name}.{number}" if name and len(value) > 1 else name, depth + 1)
-    elif isinstance(getattr(value, "_parameters", None), Mapping):
+    elif _has(value, "named_parameters", "state_dict"):
         yield from leaves(value.state_dict(), name, depth + 1)
     elif (jax := sys.modules.get("jax")) is not None and hasattr(jax, "tree_util") and not _is_plain(value):
         flat, _ = jax.tree_util.tree_flatten_with_path(value)
         for path, one in flat:
-            if one is not value and hasattr(one, "shape"):
+            if one is not value and _has(one, "shape"):
                 yield name + jax.tree_util.keystr(path), one
+
+
+def _has(value: Any, *names: str) -> bool:
+    """Return whether the type of a value has these attributes. The value itself may raise for unknown ones."""
+    return all(hasattr(type(value), name) for name in names)
 
 
 def _is_plain(value: Any) -> bool:
