@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -532,7 +533,7 @@ def test_the_table_says_what_was_found_what_was_right_and_what_was_not_seen() ->
         ("gradients", "ok", "4 comparisons"),
         ("random numbers", "ok", "4 comparisons"),
         ("collectives", "ok", "2 synchronisations"),
-        ("decisions", "not seen", "no branch depends on a float"),
+        ("decisions", "not seen", "no branch that all ranks reached depends on a float"),
         ("exits", "not seen", "no rank ended by itself"),
         ("metrics", "not seen", "no value was logged to a tracker"),
         ("trackers", "not seen", "no tracker was used"),
@@ -619,3 +620,34 @@ def test_a_look_at_one_batch_is_no_epoch() -> None:
     script.events[:] = [event for event in looked if event.kind != "batch" or event.data["number"] == 0]
     assert found(batches(script, ["abcd", "efgh"], ["ijkl", "mnop"], epoch=1)) == []
     assert found(batches(script, ["abcd", "efgh"], ["ijkl", "mnop"], epoch=2)) == [("AR302", 3)]
+
+
+def saved_at_one_line(names: dict[int, list[str]]) -> Script:
+    script, known = Script(2), set()
+    for rank, those in names.items():
+        for name in those:
+            script.file(rank, "create", name, line=5, existed=name in known)
+            known.add(name)
+    return script
+
+
+def test_names_that_both_ranks_use_are_not_names_of_each_rank() -> None:
+    """A rank that is an epoch ahead makes the next file first."""
+    assert "AR107" not in {code for code, _ in found(saved_at_one_line({0: ["e0.pt", "e1.pt"], 1: ["e0.pt", "e1.pt"]}))}
+    assert ("AR107", 5) in found(saved_at_one_line({0: ["a71.pt"], 1: ["b16.pt"]}))
+
+
+def test_a_resume_at_a_step_that_was_not_recorded_is_not_called_right() -> None:
+    def run(*steps: tuple[int, str]) -> Script:
+        script = Script(1)
+        for number, value in steps:
+            row = ["weight", 0, "float32[4]", "", value, "g", True]
+            script.add(0, "weights", optimizer=0, number=number, rows=[row], rates=[0.1], random="", dropout="")
+        return script
+
+    killed = run((0, "a")).add(0, "killed", steps=3).file(0, "create", "m.pt")
+    killed.events[-1] = replace(killed.events[-1], step=2)
+    again = Script(1).file(0, "read", "m.pt")
+    again.events += run((0, "z")).events
+    said = resume.unseen(run((0, "a"), (1, "b")).trace(), [killed.trace(), again.trace()])
+    assert said == "the weights after the restart are of no step that was recorded"

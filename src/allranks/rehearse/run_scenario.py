@@ -146,6 +146,9 @@ def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None, monitor: Mon
                 break
     traces = [run.trace for run in runs]
     found = [_relative(one) for one in resume.judge(baseline, traces)]
+    failed = runs[-1].result.first_failure
+    if failed is not None and not was_killed(runs[-1]):
+        return Outcome(runs[-1], found, f"start {len(runs)} of 3 failed: {failed.headline()}")
     return Outcome(runs[-1], found, resume.unseen(baseline, traces))
 
 

@@ -58,10 +58,12 @@ def _files(case: Case) -> Iterator[Finding]:
     """Yield a finding for each line at which each rank makes a checkpoint with a different name, which stays."""
     removed = {(e.rank, e.data["paths"][0]) for e in case.trace.of("file") if e.data["operation"] in _REMOVES}
     lines: dict[object, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
+    users: dict[tuple[object, str], set[int]] = defaultdict(set)
     for event in case.trace.of("file"):
         path = event.data["paths"][-1]
         if event.where is None or event.data["operation"] not in _MAKES or (event.rank, path) in removed:
             continue
+        users[event.where, path].add(event.rank)
         if has_checkpoint_ending(path) and not event.data["existed"]:
             lines[event.where][event.rank].append(event)
     for by_rank in lines.values():
@@ -70,7 +72,8 @@ def _files(case: Case) -> Iterator[Finding]:
         events = [by_rank[rank][0] for rank in sorted(by_rank)]
         names = {event.rank: event.data["paths"][-1] for event in events}
         folders = {name.rpartition("/")[0] for name in names.values()}
-        if len(folders) > 1 or _is_one_checkpoint(by_rank):
+        is_shared = any(len(users[event.where, event.data["paths"][-1]]) > 1 for event in events)
+        if len(folders) > 1 or is_shared or _is_one_checkpoint(by_rank):
             continue
         shown = ", ".join(f"rank {rank}: {case.name(path)}" for rank, path in sorted(names.items())[:3])
         text = f"ranks save files of other names at one line: {shown}"

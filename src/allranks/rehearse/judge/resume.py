@@ -66,9 +66,16 @@ def unseen(baseline: Trace, runs: Sequence[Trace]) -> str:
         return "no checkpoint appeared before the last step, so nothing was resumed"
     if len(runs) > 1 and _checkpoint_read(runs[0], runs[1]) is None:
         return "the second start reads no checkpoint: --resume-args adds what it needs to the command"
-    if not _weights(baseline):
+    weights = _weights(baseline)
+    if not weights:
         return "no weights were seen: no optimizer of torch, and no replicated argument of a JAX program"
-    return ""
+    if len(runs) < 2:
+        return ""
+    known = {digest for those in weights.values() for digest in those}
+    for run in runs[1:]:
+        if first := _weights(run).get(0):
+            return "" if known & set(first) else "the weights after the restart are of no step that was recorded"
+    return "no step was made after the restart"
 
 
 def _of_one(
@@ -87,13 +94,18 @@ def _of_one(
         text = f"after the {which} interruption training begins anew: its first weights are those of step 1"
         return finding(BEGINS_ANEW, text, read, [*evidence, ("the first step after it", first)])
     if at is None:
-        best = max(weights, key=lambda step: sum(a == b for a, b in zip(weights[step], started[0], strict=False)))
-        same = sum(a == b for a, b in zip(weights[best], started[0], strict=False))
+        equal = {step: [a == b for a, b in zip(those, started[0], strict=False)] for step, those in weights.items()}
+        best = max(equal, key=lambda step: (sum(equal[step]), step))
+        same = sum(equal[best])
         if not same:
-            return None  # nothing that was saved is known: another schedule of saves, or weights of another kind
+            return None  # nothing that was saved is known: see unseen
+        names = [
+            row[0] for row, is_equal in zip(first.data["rows"], equal[best], strict=False) if not is_equal and row[0]
+        ]
+        some = f" ({', '.join(names[:2])}{', ...' * (len(names) > 2)})" if names else ""
         text = (
-            f"after the {which} interruption {len(started[0]) - same} of {len(started[0])} parameters are not those of "
-            f"the uninterrupted run at step {best}, and {same} are"
+            f"after the {which} interruption {len(started[0]) - same} of {len(started[0])} arrays{some} are not those "
+            f"of the uninterrupted run after step {best}, and {same} are"
         )
         return finding(STATE, text, read, [*evidence, ("the first step after it", first)])
     if is_of_rank_0(baseline, run, at):

@@ -63,8 +63,8 @@ def unseen(single: Trace, several: Trace) -> str:
         return "the first weights depend on the number of ranks, or are random in each run"
     if _samples(single) != _samples(several):
         return (
-            f"one rank gets other samples in its first step than {several.ranks} ranks together: "
-            "--global-batch-arg names the option that sets the batch of a rank"
+            f"one rank gets other samples in its first step than {several.ranks} ranks together. It must draw the same "
+            "ones: --global-batch-arg names the option for the batch of a rank, and no seed may depend on the rank"
         )
     return ""
 

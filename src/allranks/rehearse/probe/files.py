@@ -7,6 +7,7 @@ import functools
 import linecache
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Collection
 from types import FrameType
@@ -196,6 +197,7 @@ def _locking(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., 
 _INSTALLED = tuple(
     {
         *COMPILER_CACHES,
+        os.path.join(tempfile.gettempdir(), "pymp-"),  # sockets of multiprocessing, which removes them
         *("/proc/", "/sys/", "/dev/"),
         os.path.realpath(sys.prefix) + os.sep,
         sys.prefix + os.sep,

@@ -43,11 +43,21 @@ def attach(recorder: Recorder) -> None:
 
     def handling(logger: Any, record: Any) -> None:
         handle(logger, record)
-        if recorder.is_users(record.pathname) and _is_main_thread() and logger.hasHandlers():
+        if recorder.is_users(record.pathname) and _is_main_thread() and _is_shown(logger, record):
             note(record.getMessage())
 
     logger_class: Any = logging.Logger
     logger_class.handle = handling
+
+
+def _is_shown(logger: Any, record: Any) -> bool:
+    """Return whether a record goes to stdout or stderr, and not only to files of the program."""
+    while logger is not None:
+        for handler in logger.handlers:
+            if getattr(handler, "stream", None) in (sys.stdout, sys.stderr) and record.levelno >= handler.level:
+                return True
+        logger = logger.parent if logger.propagate else None
+    return False
 
 
 def _is_main_thread() -> bool:

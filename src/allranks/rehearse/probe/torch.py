@@ -283,7 +283,7 @@ def _parameters(function: Any) -> tuple[str, ...]:
 
 
 # At how many first steps weights are recorded: if it takes _CHEAP seconds or longer, and if it takes less.
-_ALL_STEPS, _CHEAP = (4, 128), 0.001
+_ALL_STEPS, _CHEAP = (32, 128), 0.001
 # Before which steps of an optimizer the parameters are recorded that it leaves out.
 _LATER_STEPS = (3, 8)
 # How many frames may be between a function that makes a step and a hook of the step.
