@@ -99,9 +99,8 @@ def _of_one(
         same = sum(equal[best])
         if not same:
             return None  # nothing that was saved is known: see unseen
-        names = [
-            row[0] for row, is_equal in zip(first.data["rows"], equal[best], strict=False) if not is_equal and row[0]
-        ]
+        rows = first.data["rows"] if first else []
+        names = [row[0] for row, is_equal in zip(rows, equal[best], strict=False) if row[0] and not is_equal]
         some = f" ({', '.join(names[:2])}{', ...' * (len(names) > 2)})" if names else ""
         text = (
             f"after the {which} interruption {len(started[0]) - same} of {len(started[0])} arrays{some} are not those "
