@@ -92,7 +92,10 @@ class _Path:
 def judge(case: Case) -> Iterator[Finding]:
     """Yield a finding for each fault with files. Paths with a fault at the same lines give one finding."""
     reported: set[tuple[object, ...]] = set()
-    for _, path in sorted(_paths(case).items()):
+    locks = {event.data["path"] for event in case.trace.of("lock")}
+    for name, path in sorted(_paths(case).items()):
+        if name in locks:
+            continue  # a lock file: who holds the lock does not matter for its content
         for one in _of_path(case, path):
             lines = (one.code, one.place, *(note.place for note in one.notes[:2]))
             if lines not in reported:
@@ -124,8 +127,6 @@ def _paths(case: Case) -> dict[str, _Path]:
 def _of_path(case: Case, path: _Path) -> Iterator[Finding]:
     """Yield the faults of one path. A serious fault hides the faults that follow from it."""
     order = case.order
-    if path.path in {event.data["path"] for event in case.trace.of("lock")}:
-        return  # a lock file: who holds the lock does not matter for its content
     if pair := _unordered(order, path.writes, path.writes) or _replaced(order, path.moves):
         yield from _writes(case, path, *pair)
         return
