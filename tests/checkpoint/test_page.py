@@ -48,7 +48,7 @@ def test_the_page_of_items_runs(tmp_path: Path) -> None:
 def test_the_page_of_reading_runs(tmp_path: Path) -> None:
     out = pages.printed("reading.md", tmp_path, snippets=2)
     assert "3 {'row': 192} {'loss': 1.0} (512, 64)" in out, out
-    assert "2 cpu:0 (8, 64) Shape(shape=(512, 64), dtype='float32')" in out, out
+    assert "2 cpu:0 (8, 64) ArrayShape(shape=(512, 64), dtype='float32')" in out, out
     assert out.rstrip().endswith("evaluated 1\nevaluated 2\nevaluated 3")
     pages.check_links("reading.md", most_lines=80)
 

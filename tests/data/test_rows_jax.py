@@ -74,7 +74,7 @@ def test_what_does_not_add_up_is_refused(world: allranks.World) -> None:
     cut = NamedSharding(mesh, P("data"))
 
     for where, size, says in (
-        (cut, 10, r"10 rows does not divide over 4 parts .* over 1, 2, 5, 10; or .* 8 or 12"),
+        (cut, 10, r"10 rows does not divide over 4 parts .* Use 1, 2, 5, 10 of them, or .* 8 or 12"),
         (mesh, 8, r"axes data, model\. Name those"),
         ("data", 8, "a sharding of the batch, found a builtins.str"),
     ):

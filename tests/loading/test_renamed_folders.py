@@ -112,5 +112,5 @@ def test_a_copy_under_another_step_of_the_run_is_named(run: Path) -> None:
 def test_a_step_is_no_run(run: Path) -> None:
     """Who names the folder of a step for the run does not begin anew in silence."""
     ckpt = allranks.Checkpointer(run / "checkpoint-2", WORLD, read_only=True)
-    with pytest.raises(NotThere, match=r"is the folder of one checkpoint: expected a run\. Give the run"):
+    with pytest.raises(NotThere, match=r"is the folder of one checkpoint: expected a run\. Pass the folder above"):
         ckpt.restore({"w": np.zeros(1000, np.float32)})
