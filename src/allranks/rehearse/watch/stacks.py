@@ -18,6 +18,8 @@ from allranks.rehearse.probe.page import SIGNAL_THREAD, Page
 _LINE = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 # Seconds: how long the stacks may take; how long after the last change they are complete; between two checks.
 _PATIENCE, _QUIET, _LOOK = 1.0, 0.02, 0.0002
+# How long a stopped call waits until no other thread of the rank runs.
+_REST = 0.1
 _END = b" in <module>\n"
 _LONGEST = 1 << 20
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -41,9 +43,30 @@ class Stacks:
             return ()
         try:
             with open(path, "rb") as file:
-                return _main_thread(_request(process, thread, file))
+                return _main_thread(_request(process, thread, file)) if _others_rest(process) else ()
         except OSError:
             return ()
+
+
+def _others_rest(process: int) -> bool:
+    """Wait until no thread of a process runs but its main thread, which is stopped; return whether that came.
+
+    CPython reads the stacks of all threads, and must not read one that is changing: the process would crash.
+    """
+    until = time.monotonic() + _REST
+    while any(_is_running(process, task) for task in os.listdir(f"/proc/{process}/task")):
+        if time.monotonic() > until:
+            return False
+        time.sleep(_LOOK)
+    return True
+
+
+def _is_running(process: int, task: str) -> bool:
+    try:
+        with open(f"/proc/{process}/task/{task}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] == b"R"
+    except FileNotFoundError:
+        return False  # it has ended
 
 
 def _request(process: int, thread: int, file: object) -> str:
