@@ -75,12 +75,12 @@ def test_no_fault_on_the_command_line_means_the_usual_ones() -> None:
     ],
 )  # fmt: skip
 def test_a_fault_of_files_strikes_at_these_calls(fault: str, calls: list, strikes: list[int]) -> None:
-    decide = FileFault(parse(fault), 2, "/work")
-    answers = [decide.strikes(rank, what, f"/work/{path}", step) for rank, what, path, step in calls]
+    decide = FileFault(parse(fault), 2, "/p")
+    answers = [decide.strikes(rank, what, f"/p/{path}", step) for rank, what, path, step in calls]
     assert [number for number, answer in enumerate(answers) if answer] == strikes
 
 
-LINE = (Frame("/work/train.py", 9, "<module>"),)
+LINE = (Frame("/p/train.py", 9, "<module>"),)
 GOOD = JobResult(0, ())
 
 
@@ -93,7 +93,7 @@ def struck(action: str, time: float = 2.0, step: int = 5) -> Event:
 
 
 def judged(fault: str, events: list[Event], *, ended: JobResult = GOOD, restarted: JobResult = GOOD) -> list[str]:
-    baseline = Trace(2, (file(0, 1.0, "create", "/work/a.pt", 2),))
+    baseline = Trace(2, (file(0, 1.0, "create", "/p/a.pt", 2),))
     found = faults.judge(parse(fault), baseline, (Trace(2, tuple(events)), ended), (Trace(2, ()), restarted))
     return [f"{one.code} {one.message}" for one in found]
 
@@ -105,22 +105,22 @@ def test_a_swallowed_error_is_found() -> None:
 
 
 def test_a_full_disk_that_nobody_shows_is_found_unless_a_later_save_succeeds() -> None:
-    failed = file(0, 2.0, "create", "/work/a.pt", 5)
+    failed = file(0, 2.0, "create", "/p/a.pt", 5)
     assert judged("enospc", [failed, struck("enospc")])[0].startswith("AR021")
     assert judged("enospc", [failed, struck("enospc"), file(0, 3.0, "create", "/tmp/b.pt", 6)]) == []
 
 
 def test_a_preemption_without_a_save_is_found() -> None:
-    before, after = file(0, 1.0, "create", "/work/a.pt", 2), file(1, 3.0, "rename", "/work/a.pt", 5)
+    before, after = file(0, 1.0, "create", "/p/a.pt", 2), file(1, 3.0, "rename", "/p/a.pt", 5)
     [found] = judged("preempt", [before, struck("preempt")])
     assert found.startswith("AR022 no checkpoint is written after SIGTERM at step 5; the newest one is of step 2, and")
     assert judged("preempt", [before, struck("preempt"), after]) == []
-    assert judged("preempt", [file(0, 1.0, "create", "/work/a.pt", 5), struck("preempt")]) == []
-    assert judged("preempt", [file(0, 3.0, "exists", "/work/a.pt", 5), struck("preempt")]) != []
+    assert judged("preempt", [file(0, 1.0, "create", "/p/a.pt", 5), struck("preempt")]) == []
+    assert judged("preempt", [file(0, 3.0, "exists", "/p/a.pt", 5), struck("preempt")]) != []
 
 
 def test_a_restart_that_fails_is_found_at_its_line() -> None:
-    failure = Failure(1, "vm", "EOFError: no more", 3.0, "/work/train.py:4")
+    failure = Failure(1, "vm", "EOFError: no more", 3.0, "/p/train.py:4")
     [found] = judged("kill:save", [struck("kill")], ended=JobResult(1, ()), restarted=JobResult(1, (), failure))
     assert found == "AR023 after the fault kill:save the same command fails on rank 1: EOFError: no more"
 

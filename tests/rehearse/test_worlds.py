@@ -12,7 +12,7 @@ from allranks.rehearse.plan import with_batch
 from allranks.rehearse.trace import Event, Frame, Trace
 from allranks.settings import ConfigWrong
 
-LINE = (Frame("/work/train.py", 9, "<module>"),)
+LINE = (Frame("/p/train.py", 9, "<module>"),)
 
 
 def trace(ranks: int, gradients: list[float], *, later: float = 3.0, **changes: Any) -> Trace:

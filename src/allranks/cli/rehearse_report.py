@@ -18,7 +18,7 @@ from allranks.rehearse.config import Allowed
 from allranks.rehearse.judge.base import path_name, place_of
 from allranks.rehearse.perfetto import trace_events
 from allranks.rehearse.plan import Plan, command_line
-from allranks.rehearse.rehearsal import Rehearsal, ending, steps_of
+from allranks.rehearse.rehearsal import Rehearsal, ending
 from allranks.rehearse.run import Run
 from allranks.rehearse.run_scenario import relative
 from allranks.rehearse.suppressed import without_suppressed
@@ -73,7 +73,7 @@ def write_trace(report: Report, file: Path) -> None:
 
 def _facts(done: Rehearsal, plan: Plan, *, with_timelines: bool) -> RehearsalFacts:
     root = os.getcwd()
-    runs = [RunSummary(one.title, ending(run), seconds, steps_of(run)) for one, run, seconds in done.runs]
+    runs = [RunSummary(one.title, ending(run), seconds, run.trace.steps) for one, run, seconds in done.runs]
     runs += [RunSummary(one.title, why, was_made=False) for one, why in done.skipped]
     timelines = [_timeline(scenario.title, run, root) for scenario, run, _ in done.runs] if with_timelines else []
     failed = done.failure and done.failure.first_failure

@@ -175,12 +175,7 @@ def _is_same(a: Finding, b: Finding) -> bool:
 
 def _line(run: Run, seconds: float, ranks: int, new: int) -> str:
     found = f", {new} new finding{'' if new == 1 else 's'}" if new else ""
-    return f"{steps_of(run)} steps, {ranks} ranks, {seconds:.1f} s{found}: {ending(run)}"
-
-
-def steps_of(run: Run) -> int:
-    """Return how many steps the rank that was farthest had made at the end of a run."""
-    return max((event.step for event in run.trace.events), default=0)
+    return f"{run.trace.steps} steps, {ranks} ranks, {seconds:.1f} s{found}: {ending(run)}"
 
 
 def ending(run: Run) -> str:

@@ -158,7 +158,7 @@ def _faulted(plan: Plan, fault: Fault, baseline: Trace | None, monitor: Monitor)
     with _undone() as journal:
         baseline = baseline or _baseline(plan, journal, monitor)
         if not fault.is_of_files:
-            fault = replace(fault, step=fault.step or _middle(baseline))
+            fault = replace(fault, step=fault.step or max(1, baseline.steps // 2))
         of_hit = {**settings, "fault": None if fault.is_of_files else fault.settings(plan.ranks)}
         treat = _treatment(fault, plan.ranks)
         hit = run_once(_job(plan), of_hit, journal=journal, treat=treat, monitor=monitor)
@@ -209,10 +209,6 @@ def _baseline(plan: Plan, journal: Journal, monitor: Monitor) -> Trace:
     trace = run_once(_job(plan), settings, journal=journal, monitor=monitor).trace
     journal.undo()
     return trace
-
-
-def _middle(trace: Trace) -> int:
-    return max(1, max((event.step for event in trace.events), default=0) // 2)
 
 
 def _job(plan: Plan, more: Sequence[str] = ()) -> Job:

@@ -65,6 +65,11 @@ class Trace:
         """Whether the ranks were processes of one job of JAX."""
         return any(event.data["name"] == "jax.distributed.initialize" for event in self.of("enter"))
 
+    @property
+    def steps(self) -> int:
+        """How many steps the rank that was farthest had made at the end."""
+        return max((event.step for event in self.events), default=0)
+
     def by_rank(self, *kinds: str) -> dict[int, list[Event]]:
         """Return the events of these kinds for each rank; an empty list for a rank that has none."""
         found: dict[int, list[Event]] = {rank: [] for rank in range(self.ranks)}

@@ -93,10 +93,11 @@ def judge(case: Case) -> Iterator[Finding]:
     """Yield a finding for each fault with files. Paths with a fault at the same lines give one finding."""
     reported: set[tuple[object, ...]] = set()
     locks = {event.data["path"] for event in case.trace.of("lock")}
+    guards = [event for event in case.trace.of("lock", "unlock", "file") if _is_guard(event)]
     for name, path in sorted(_paths(case).items()):
         if name in locks:
             continue  # a lock file: who holds the lock does not matter for its content
-        for one in _of_path(case, path):
+        for one in _of_path(case, path, guards):
             lines = (one.code, one.place, *(note.place for note in one.notes[:2]))
             if lines not in reported:
                 reported.add(lines)
@@ -124,14 +125,14 @@ def _paths(case: Case) -> dict[str, _Path]:
     return paths
 
 
-def _of_path(case: Case, path: _Path) -> Iterator[Finding]:
+def _of_path(case: Case, path: _Path, guards: Sequence[Event]) -> Iterator[Finding]:
     """Yield the faults of one path. A serious fault hides the faults that follow from it."""
     order = case.order
     if pair := _unordered(order, path.writes, path.writes) or _replaced(order, path.moves):
         yield from _writes(case, path, *pair)
         return
     yield from _overwritten(case, path)
-    if one := _check_then_act(case, path):
+    if one := _check_then_act(case, path, guards):
         yield one
         return
     if pair := _unordered(order, path.removals, [*path.reads, *path.makes, *path.removals]):
@@ -200,7 +201,7 @@ def _overwritten(case: Case, path: _Path) -> Iterator[Finding]:
         yield from _one(finding(IN_PLACE, text, again[0], evidence))
 
 
-def _check_then_act(case: Case, path: _Path) -> Finding | None:
+def _check_then_act(case: Case, path: _Path, guards: Sequence[Event]) -> Finding | None:
     """Return a finding if two ranks check for a path at one line and one of them then makes it, or None.
 
     Calls that make the path and may happen twice are ignored.
@@ -209,7 +210,7 @@ def _check_then_act(case: Case, path: _Path) -> Finding | None:
         if made.data["operation"] == "mkdir" and (made.data["existed"] or _tolerates(case, made)):
             continue
         mine = [check for check in path.checks if check.rank == made.rank and case.order.before(check, made)]
-        if _is_locked(case, mine, made):
+        if _is_locked(case.order, mine, made, guards):
             continue
         lines = {check.where for check in mine if not check.data["existed"]}
         for check in path.checks:
@@ -219,24 +220,24 @@ def _check_then_act(case: Case, path: _Path) -> Finding | None:
     return None
 
 
-def _is_locked(case: Case, checks: Sequence[Event], made: Event) -> bool:
+def _is_guard(event: Event) -> bool:
+    """Return whether an event takes or releases a lock, or creates a file that only one rank can create."""
+    return event.kind != "file" or (event.data["operation"] == "exclusive" and not event.data["existed"])
+
+
+def _is_locked(order: Order, checks: Sequence[Event], made: Event, guards: Sequence[Event]) -> bool:
     """Return whether a rank checks and acts under a lock.
 
     The lock is a file lock that the rank took before its last check, or a file that only one rank can create.
     """
     if not checks:
         return False
-    mine = [e for e in case.trace.events if e.rank == made.rank and case.order.before(e, made)]
-    locks = [e for e in mine if e.kind in ("lock", "unlock") and case.order.before(e, checks[-1])]
+    mine = [e for e in guards if e.rank == made.rank and order.before(e, made)]
+    locks = [e for e in mine if e.kind != "file" and order.before(e, checks[-1])]
     if locks and locks[-1].kind == "lock":
         return True
     return any(
-        e.kind == "file"
-        and e.data["operation"] == "exclusive"
-        and not e.data["existed"]
-        and e.data["paths"][0] not in made.data["paths"]
-        and case.order.before(checks[-1], e)
-        for e in mine
+        e.kind == "file" and e.data["paths"][0] not in made.data["paths"] and order.before(checks[-1], e) for e in mine
     )
 
 

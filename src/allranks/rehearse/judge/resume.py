@@ -119,7 +119,7 @@ def _of_one(
 def _data(baseline: Trace, run: Trace, at: int, which: str, evidence: list[tuple[str, Event]]) -> Finding | None:
     """Return a finding at the first step whose samples are not those of the run without an interruption."""
     before, after = _samples(baseline), _samples(run)
-    steps = min(_last_step(run), _last_step(baseline) - at)
+    steps = min(run.steps, baseline.steps - at)
     for step in range(max(steps, 1)):
         if not after.get(step) or at + step not in before or before[at + step] == after[step]:
             continue
@@ -194,10 +194,6 @@ def _contents(trace: Trace, at: int) -> dict[tuple[object, ...], Event]:
             found[*key, counts[key]] = event
             counts[key] += 1
     return found
-
-
-def _last_step(trace: Trace) -> int:
-    return max((event.step for event in trace.events), default=0)
 
 
 def _weights(trace: Trace) -> dict[int, tuple[str, ...]]:

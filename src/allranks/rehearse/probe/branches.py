@@ -11,13 +11,12 @@ import builtins
 import functools
 import importlib.machinery
 import sys
-import threading
 from collections import Counter
 from typing import Any
 
 from allranks.rehearse.probe.instrument import CAUGHT, CONDITION, OPERAND, Site, instrumented
 from allranks.rehearse.probe.page import POSITION
-from allranks.rehearse.probe.record import Recorder
+from allranks.rehearse.probe.record import Recorder, is_main_thread
 
 # How many evaluations of one branch, and exceptions of one handler, are recorded.
 _MOST = 60
@@ -60,7 +59,7 @@ class BranchRecorder:
 
     def operand(self, number: int, value: Any) -> Any:
         """Keep a float of a condition until the condition is evaluated; return the value unchanged."""
-        if self._counts[number] < _MOST and not self._is_inside and _is_main_thread():
+        if self._counts[number] < _MOST and not self._is_inside and is_main_thread():
             self._is_inside = True
             try:
                 if (known := _float(value)) is not None:
@@ -71,7 +70,7 @@ class BranchRecorder:
 
     def condition(self, number: int, value: Any) -> Any:
         """Record the floats of a condition, unless the ranks have synchronised since; return the value unchanged."""
-        if (operands := self._operands.pop(number, None)) and _is_main_thread():
+        if (operands := self._operands.pop(number, None)) and is_main_thread():
             position = self._recorder.page.get(POSITION)
             values = [known for at, known in operands if at == position]
             if values:
@@ -91,7 +90,7 @@ class BranchRecorder:
         """Record the exception that a handler of the program is about to handle."""
         error, site = sys.exc_info()[1], self._sites[number]
         self._counts[number] += 1
-        if error is None or self._counts[number] > _MOST or not _is_main_thread():
+        if error is None or self._counts[number] > _MOST or not is_main_thread():
             return
         self._recorder.write(
             "caught",
@@ -100,10 +99,6 @@ class BranchRecorder:
             within=list(site.within),
             in_loop=site.in_loop,
         )
-
-
-def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from allranks.rehearse.probe.record import Recorder
+from allranks.rehearse.probe.record import Recorder, is_main_thread
 
 # How many values of one line are recorded.
 _VALUES = 200
@@ -72,7 +72,7 @@ class CallRecorder:
         @functools.wraps(original)
         def read(array: Any, *args: Any) -> Any:
             value = original(array, *args)
-            if isinstance(value, float) and threading.current_thread() is threading.main_thread():
+            if isinstance(value, float) and is_main_thread():
                 place = self._recorder.place()
                 self._values[place] += 1
                 if place and self._values[place] <= _VALUES:

@@ -36,18 +36,16 @@ def attach(recorder: Recorder, *, steps: int = 0, with_norms: bool = False) -> N
 
     ``with_norms``: record norms of weights and gradients.
     """
-    made: list[Any] = []
     saves = SaveRecorder(recorder)
     saves.attach()
     draws = DrawRecorder(recorder)
     draws.attach()
 
+    @functools.cache
     def torch_probe() -> Any:
         from allranks.rehearse.probe.torch import TorchProbe
 
-        if not made:
-            made.append(TorchProbe(recorder, steps))
-        return made[0]
+        return TorchProbe(recorder, steps)
 
     @functools.cache
     def gradient_probe() -> Any:
@@ -71,19 +69,13 @@ def attach(recorder: Recorder, *, steps: int = 0, with_norms: bool = False) -> N
         MapProbe(recorder, draws).watch(module)
         imports.after_import("jax.experimental.multihost_utils", probe.watch_synchronisations)
 
-    def watch_torch(name: str, module: Any) -> None:
-        getattr(torch_probe(), name)(module)
+    def watch(probe: Callable[[], Any], name: str, module: Any) -> None:
+        getattr(probe(), name)(module)
 
-    def watch_gradients(name: str, module: Any) -> None:
-        getattr(gradient_probe(), name)(module)
-
-    for module_name, name in _TORCH.items():
-        action = functools.partial(_attach, recorder, functools.partial(watch_torch, name))
-        imports.after_import(module_name, action)
-    for module_name, name in _GRADIENTS.items():
-        imports.after_import(
-            module_name, functools.partial(_attach, recorder, functools.partial(watch_gradients, name))
-        )
+    for probe, table in ((torch_probe, _TORCH), (gradient_probe, _GRADIENTS)):
+        for module_name, name in table.items():
+            action = functools.partial(watch, probe, name)
+            imports.after_import(module_name, functools.partial(_attach, recorder, action))
     imports.after_import("torch.nn.modules.module", functools.partial(_attach, recorder, watch_modules))
     imports.after_import("torch.distributed.tensor._api", functools.partial(_attach, recorder, saves.watch_tensors))
     imports.after_import("jax", functools.partial(_attach, recorder, watch_jax))

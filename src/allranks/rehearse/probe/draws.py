@@ -8,14 +8,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from allranks.agent import load
-from allranks.rehearse.probe.record import Recorder
+from allranks.rehearse.probe.record import Recorder, is_main_thread
 from allranks.rehearse.probe.saves import fingerprint
 
 imports = load("allranks_agent_imports")
@@ -135,11 +134,7 @@ class DrawRecorder:
         return seed
 
     def _is_of_program(self, frame: Any) -> bool:
-        return (
-            self._recorder.is_users(frame.f_code.co_filename)
-            and threading.current_thread() is threading.main_thread()
-            and os.getpid() == self._process
-        )
+        return self._recorder.is_users(frame.f_code.co_filename) and is_main_thread() and os.getpid() == self._process
 
 
 def _compiling() -> Callable[[], bool]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +17,7 @@ from xxhash import xxh3_64_hexdigest
 
 from allranks.rehearse.probe.calls import CallRecorder
 from allranks.rehearse.probe.page import STEP
-from allranks.rehearse.probe.record import Recorder
+from allranks.rehearse.probe.record import Recorder, is_main_thread
 from allranks.rehearse.probe.saves import SaveRecorder
 from allranks.world.guards.jax import before_programs, processes_of
 
@@ -96,12 +95,12 @@ class JaxProbe:
         return self._calls.of_all(original, name, label="jax", applies=self._is_of_program)
 
     def _is_of_program(self) -> bool:
-        return threading.current_thread() is threading.main_thread() and bool(self._recorder.place())
+        return is_main_thread() and bool(self._recorder.place())
 
     # ---- programs ----
 
     def _before_program(self, program: Any, *arguments: Any) -> None:
-        if threading.current_thread() is not threading.main_thread() or self._calls.is_inside:
+        if not is_main_thread() or self._calls.is_inside:
             return
         processes = processes_of(program)
         if len(processes) < 2:
@@ -155,7 +154,7 @@ class JaxProbe:
         @functools.wraps(original)
         def make(*args: Any, **options: Any) -> Any:
             array = original(*args, **options)
-            if threading.current_thread() is threading.main_thread():
+            if is_main_thread():
                 source = _source(array, args, options) if name == "make_array_from_callback" else ""
                 for leaf in jax.tree.leaves(array):
                     self._made(leaf, name, source)

@@ -6,11 +6,10 @@ import builtins
 import functools
 import logging
 import sys
-import threading
 from collections import Counter
 from typing import Any
 
-from allranks.rehearse.probe.record import Recorder
+from allranks.rehearse.probe.record import Recorder, is_main_thread
 
 # How many lines of one statement are recorded, and so many characters of each.
 _MOST, _LONGEST = 20, 200
@@ -33,7 +32,7 @@ def attach(recorder: Recorder) -> None:
         original(*values, **options)
         if (
             options.get("file") in (None, sys.stdout, sys.stderr)
-            and _is_main_thread()
+            and is_main_thread()
             and recorder.is_called_by_program()
         ):
             note(" ".join(map(str, values)))
@@ -43,7 +42,7 @@ def attach(recorder: Recorder) -> None:
 
     def handling(logger: Any, record: Any) -> None:
         handle(logger, record)
-        if recorder.is_users(record.pathname) and _is_main_thread() and _is_shown(logger, record):
+        if recorder.is_users(record.pathname) and is_main_thread() and _is_shown(logger, record):
             note(record.getMessage())
 
     logger_class: Any = logging.Logger
@@ -58,7 +57,3 @@ def _is_shown(logger: Any, record: Any) -> bool:
                 return True
         logger = logger.parent if logger.propagate else None
     return False
-
-
-def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()

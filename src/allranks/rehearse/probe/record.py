@@ -128,6 +128,11 @@ class Recorder:
         return known
 
 
+def is_main_thread() -> bool:
+    """Return whether this is the main thread: where the program trains."""
+    return threading.current_thread() is threading.main_thread()
+
+
 def is_users(file: str) -> bool:
     """Return whether a source file is the program's own.
 

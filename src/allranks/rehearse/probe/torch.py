@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,7 +20,7 @@ from allranks.rehearse.judge.replicas import FULLY_SHARDED
 from allranks.rehearse.probe.batches import END, Batches
 from allranks.rehearse.probe.calls import CallRecorder
 from allranks.rehearse.probe.page import STEP
-from allranks.rehearse.probe.record import Recorder
+from allranks.rehearse.probe.record import Recorder, is_main_thread
 
 # By function of torch.distributed: whom its leaving waits for, and the argument that names the root.
 _SYNCHRONISATIONS = {
@@ -140,7 +139,7 @@ class TorchProbe:
         module.Join.__enter__ = entering
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
-        if threading.current_thread() is not threading.main_thread() or _makes_state():
+        if not is_main_thread() or _makes_state():
             return
         if id(optimizer) not in self._optimizers:
             self._optimizers[id(optimizer)] = [len(self._optimizers), 0]

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from typing import Any
 
-from allranks.rehearse.probe.record import Recorder
+from allranks.rehearse.probe.record import Recorder, is_main_thread
 from allranks.rehearse.probe.saves import Fingerprint, fingerprint
 from allranks.rehearse.probe.torch import replace_everywhere
 
@@ -59,7 +58,7 @@ class GradientProbe:
         @functools.wraps(original)
         def backward(loss: Any, *args: Any, **options: Any) -> Any:
             result = original(loss, *args, **options)
-            if _is_main() and any(entry[1] < _SUMS for entry in self._optimizers.values()):
+            if is_main_thread() and any(entry[1] < _SUMS for entry in self._optimizers.values()):
                 self._is_mean = _is_mean(loss.grad_fn)
                 gradients = [one.grad for one in self._known if one.grad is not None]
                 self._left = set(_marks(gradients))
@@ -74,7 +73,7 @@ class GradientProbe:
         def clip(*args: Any, **options: Any) -> Any:
             norm = original(*args, **options)
             self._clips += 1
-            if self._clips <= _SUMS and _is_main() and not hasattr(norm, "placements"):
+            if self._clips <= _SUMS and is_main_thread() and not hasattr(norm, "placements"):
                 self._recorder.write("clip", norm=float(norm))
             return norm
 
@@ -95,7 +94,7 @@ class GradientProbe:
             self._dependent[name] = None
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
-        if not _is_main():
+        if not is_main_thread():
             return
         if id(optimizer) not in self._optimizers:
             self._optimizers[id(optimizer)] = [len(self._optimizers), 0]
@@ -132,10 +131,6 @@ class GradientProbe:
             random=list(self._dependent),
             parts=any(hasattr(one, "placements") for one in trained),
         )
-
-
-def _is_main() -> bool:
-    return threading.current_thread() is threading.main_thread()
 
 
 def _mark(tensor: Any) -> Fingerprint | None:

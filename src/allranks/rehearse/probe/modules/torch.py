@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from allranks.rehearse.probe.record import Recorder
+from allranks.rehearse.probe.record import Recorder, is_main_thread
 from allranks.rehearse.probe.torch import digest, samples_of
 
 # At so many first forward passes, buffers and evaluated weights are recorded; then less and less often.
@@ -79,7 +79,7 @@ class ModuleProbe:
     def _before_forward(self, module: Any, inputs: Any) -> None:
         depth = getattr(self._depth, "forward", 0)
         self._depth.forward = depth + 1
-        if depth > 1 or torch.compiler.is_compiling() or threading.current_thread() is not threading.main_thread():
+        if depth > 1 or torch.compiler.is_compiling() or not is_main_thread():
             return
         is_training = module.training and torch.is_grad_enabled()
         if not depth:
