@@ -19,10 +19,7 @@ def test_alone_it_shows_its_help_and_fails(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (
-            "walk",
-            "no command 'walk': there are check, ckpt, completion, data, doctor, explain, preflight, rehearse, run",
-        ),
+        ("walk", "no command 'walk': there are check, ckpt, completion, data, doctor, explain, jobs, preflight"),
         ("chek src", "no command 'chek': did you mean `allranks check src`?"),
         ("train.py --steps 3", "write `allranks run -n 4 train.py --steps 3`"),
         ("ckpt verfy runs/a", "no command 'verfy': did you mean `allranks ckpt verify runs/a`?"),

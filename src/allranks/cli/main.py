@@ -11,6 +11,8 @@ COMMANDS = {
     "check": "what goes wrong with several processes, from the code alone",
     "rehearse": "what would fail on a cluster, by running a script as N ranks here",
     "run": "run a script as N ranks on this machine",
+    "submit": "start a job on several hosts: Slurm, SSH, Kubernetes, clouds, Ray",
+    "jobs": "list, follow, await and cancel the jobs of submit",
     "preflight": "what can be checked on every rank before a program starts",
     "explain": "what the known messages in a log mean, and what to do",
     "doctor": "whether the machines of a job are fit; who waits for whom in a running one",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from allranks.settings import ConfigWrong
 
-TABLES = ("check", "rehearse")
+TABLES = ("check", "rehearse", "engines")
 
 
 def table_of(file: Path, name: str) -> object | None:

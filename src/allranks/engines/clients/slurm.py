@@ -1,0 +1,84 @@
+"""Start and follow jobs of Slurm by its own programs: sbatch, squeue, scontrol, sacct and scancel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from allranks.engines.base import EngineFailed, JobRow, Submission
+from allranks.engines.clients import programs, tail
+from allranks.engines.kinds import slurm
+
+_POLL = 1.0
+_NO_SLURM = "Run this on a login node of the cluster, where Slurm's commands are installed."
+
+
+class Client:
+    """The client of one Slurm cluster. ``launcher`` starts allranks on its hosts."""
+
+    def __init__(self, profile: slurm.Profile, launcher: tuple[str, ...]) -> None:
+        self._profile, self._launcher = profile, launcher
+
+    def preview(self, job: Submission) -> str:
+        return "sbatch --parsable <<'END'\n" + slurm.script(job, self._profile, launcher=self._launcher) + "END"
+
+    def submit(self, job: Submission, report: Callable[[str], None]) -> int:
+        folder = Path(job.folder, self._profile.output).parent
+        if "%" not in str(folder):
+            folder.mkdir(parents=True, exist_ok=True)  # without it, Slurm ends the job without a word
+        text = slurm.script(job, self._profile, launcher=self._launcher)
+        printed = programs.output(["sbatch", "--parsable"], kind="slurm", given=text, remedy=self._remedy())
+        report(printed.strip().partition(";")[0])
+        return 0
+
+    def _remedy(self) -> str:
+        """Return what to do when sbatch refuses a job: the partitions that there are, if Slurm names them."""
+        try:
+            found = programs.output(["sinfo", "--noheader", "--format=%R"], kind="slurm").split()
+        except EngineFailed:
+            return _NO_SLURM
+        return f"There are the partitions {', '.join(sorted(set(found)))}; the profile has {self._profile.partition!r}."
+
+    def jobs(self) -> list[JobRow]:
+        argv = ["squeue", "--me", "--states=all", "--noheader", f"--format={slurm.JOB_FORMAT}"]
+        return slurm.rows(programs.output(argv, kind="slurm", remedy=_NO_SLURM))
+
+    def logs(self, reference: str, *, follow: bool) -> Iterator[str]:
+        path = Path(self._fields(reference).get("StdOut", ""))
+        yield from tail.lines(path, follow=follow, has_ended=lambda: self._exit_code(reference) is not None)
+
+    def wait(self, reference: str) -> int:
+        while (code := self._exit_code(reference)) is None:
+            time.sleep(_POLL)
+        return code
+
+    def cancel(self, reference: str) -> None:
+        self._fields(reference)  # scancel says nothing of a job that does not exist
+        programs.output(["scancel", reference], kind="slurm", remedy=_NO_SLURM)
+
+    def _exit_code(self, reference: str) -> int | None:
+        return slurm.exit_code(self._fields(reference))
+
+    def _fields(self, reference: str) -> dict[str, str]:
+        """Return the fields of a job: from the controller, or from the accounting if the controller has forgotten."""
+        if not reference.isdecimal():
+            raise EngineFailed(f"slurm: {reference!r} is no job: expected a number, as in slurm:4711.")
+        try:
+            show = ["scontrol", "show", "job", reference]
+            return slurm.fields(programs.output(show, kind="slurm", remedy=_NO_SLURM))
+        except EngineFailed as error:
+            if "Invalid job id" not in str(error):
+                raise
+        argv = ["sacct", "-X", "-n", "-P", "--format=State,ExitCode", f"--jobs={reference}"]
+        try:
+            found = programs.output(argv, kind="slurm").split("\n")[0]
+        except EngineFailed:
+            found = ""
+        if not found:
+            raise EngineFailed(
+                f"slurm: job {reference} is not known: the controller forgets a job some minutes after its end "
+                "(MinJobAge), and the accounting (sacct) has none."
+            )
+        state, _, code = found.partition("|")
+        return {"JobState": state.split()[0], "ExitCode": code}

@@ -1,0 +1,51 @@
+"""List the kinds of engines: what a profile of each may have, and how much of it was run by us."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from allranks.engines.kinds import slurm
+
+END_TO_END = "tested end to end"
+RENDERED = "rendered and schema-checked, not run by us"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of engine.
+
+    - ``profile``: the dataclass of its options. ``client``: the module of its client.
+    - ``starts``: what starts ``allranks run`` on each host. ``stop``: what makes a job save and leave.
+    - ``output``: where its output is. ``tested``: ``END_TO_END`` or ``RENDERED``, ``on`` what.
+    - ``shares_folder``: whether the hosts see the working folder. ``stays``: whether ``submit`` stays with its job.
+    """
+
+    name: str
+    profile: type[Any]
+    client: str
+    starts: str
+    stop: str
+    output: str
+    tested: str
+    on: str
+    shares_folder: bool = False
+    stays: bool = False
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "slurm",
+            slurm.Profile,
+            "allranks.engines.clients.slurm",
+            starts="`sbatch`, then one task of `srun` per node",
+            stop="`--signal=TERM@S` before the time limit, `scancel`, preemption",
+            output="one file (`output`), by `srun`",
+            tested=END_TO_END,
+            on="Slurm 22.05, four nodes",
+            shares_folder=True,
+        ),
+    )
+}

@@ -1,0 +1,217 @@
+"""The command lines of ``allranks submit`` and ``allranks jobs``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from allranks.cli import jobs, run, submit
+from allranks.cli.main import main
+from allranks.cli.submit import CommandLine, split
+from allranks.engines import detect
+from allranks.engines.base import EngineFailed, JobRow, Submission
+from allranks.engines.frames import has_rank, is_stdout
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    return tmp_path
+
+
+class Recorded:
+    """A client that starts nothing. ``submitted`` are the jobs, ``cancelled`` the references."""
+
+    def __init__(self) -> None:
+        self.submitted: list[Submission] = []
+        self.cancelled: list[str] = []
+
+    def preview(self, job: Submission) -> str:
+        return f"would run {shlex.join(job.run(('allranks',)))}"
+
+    def submit(self, job: Submission, report: Callable[[str], None]) -> int:
+        self.submitted.append(job)
+        report("7")
+        return 0
+
+    def jobs(self) -> list[JobRow]:
+        return [JobRow("slurm:7", "train", "RUNNING", "4")]
+
+    def logs(self, reference: str, *, follow: bool) -> Iterator[str]:
+        yield from ["[0-1] step 1", "(1)   warning", "[0]   step 2", f"end of {reference} {follow}"]
+
+    def wait(self, reference: str) -> int:
+        if reference != "7":
+            raise EngineFailed(f"slurm: job {reference} is not known.")
+        return 3
+
+    def cancel(self, reference: str) -> None:
+        self.cancelled.append(reference)
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    client = Recorded()
+    monkeypatch.setattr(detect, "client_of", lambda *_: client)
+    return client
+
+
+def submitted(client: Recorded, words: str) -> Submission:
+    assert main(["submit", "--on", "slurm", *shlex.split(words)]) == 0
+    return client.submitted[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "ours", "theirs", "command"),
+    [
+        ("--on s -n 2 a.py -n 3 --on x", "--on s", "-n 2", "a.py -n 3 --on x"),
+        ("-n 2 --on=s --guard a.py", "--on=s", "-n 2 --guard", "a.py"),
+        ("--log-d x -n2 --dry-run -m p.train --on y", "--dry-run", "--log-d x -n2", "-m p.train --on y"),
+        ("--timeout=5 --env A=b -- uv run a.py", "--env A=b", "--timeout=5", "-- uv run a.py"),
+        ("--hosts 2:4 --restarts 3 -q a.py", "--hosts 2:4", "--restarts 3 -q", "a.py"),
+    ],
+)
+def test_the_options_of_submit_and_of_run_are_split(words: str, ours: str, theirs: str, command: str) -> None:
+    """The options of run go to every host as they were written; those behind the script are the script's."""
+    of_submit, of_run = submit._takes_value(submit.parser()), submit._takes_value(run.parser())
+    found = split(words.split(), of_submit, of_run)
+    assert found == CommandLine(tuple(ours.split()), tuple(theirs.split()), tuple(command.split()))
+
+
+def test_a_job_has_what_the_command_line_says(client: Recorded, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "secret")
+    job = submitted(client, "--hosts 2:4 --env TOKEN --env A=b=c -n 8 --grace 50 train.py --lr 1")
+    assert (job.least, job.hosts, job.ranks, job.name) == (2, 4, 8, "train")
+    assert job.environment == {"TOKEN": "secret", "A": "b=c"}
+    assert job.run(("allranks",)) == ("allranks", "run", *["-n", "8", "--grace", "50", "train.py", "--lr", "1"])
+    assert (job.folder, job.grace) == (str(folder), 50.0)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("train.py", "train"), ("-m package.train_all", "train-all"), ("-- uv run ./a/My.py", "my"), ("-- ls", "ls")],
+)
+def test_a_job_is_named_after_its_program(client: Recorded, command: str, name: str) -> None:
+    assert submitted(client, f"-n 2 {command}").name == name
+    assert submitted(client, f"--name other -n 2 {command}").name == "other"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--hosts 0 -n 2 train.py", "--hosts: expected a number (4), a range (2:4), found '0'."),
+        ("--hosts 4:2 -n 2 train.py", "found '4:2'"),
+        ("--hosts a,b -n 2 train.py", "found 'a,b'"),
+        ("--env A-B=3 -n 2 train.py", "--env: expected NAME or NAME=VALUE, found 'A-B=3'."),
+        ("--env NOT_SET -n 2 train.py", "--env NOT_SET: this variable is not set here. Write --env NOT_SET=VALUE."),
+        ("--name My_Job -n 2 train.py", "found 'My_Job'. Write --name my-job."),
+    ],
+)
+def test_a_wrong_option_is_refused(client: Recorded, words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", "--on", "slurm", *words.split()]) == 2
+    assert says in capsys.readouterr().err
+    assert client.submitted == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("-n 2", "nothing to run: name a script"),
+        ("train.py", "the following arguments are required: -n/--ranks"),
+        ("-n 0 train.py", "expected a whole number of at least 1, found '0'"),
+        ("-n 2 other.py", "no such script: other.py (in "),
+        ("-n 2 --dry train.py", "unrecognized arguments: --dry"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2(
+    client: Recorded, words: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found here, before the job waits in a queue."""
+    with pytest.raises(SystemExit) as end:
+        main(["submit", "--on", "slurm", *words.split()])
+    assert end.value.code == 2
+    assert says in capsys.readouterr().err
+    assert client.submitted == []
+
+
+def test_a_dry_run_starts_nothing(client: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", "--on", "slurm", "--dry-run", "-n", "2", "train.py", "a"]) == 0
+    assert capsys.readouterr().out == "would run allranks run -n 2 train.py a\n"
+    assert client.submitted == []
+
+
+@pytest.mark.usefixtures("client")
+def test_submit_prints_the_id_and_with_attach_has_the_output_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["submit", "--on", "slurm", "-n", "2", "train.py"]) == 0
+    assert capsys.readouterr().out == "slurm:7\n"
+    assert main(["submit", "--on", "slurm", "--attach", "-n", "2", "train.py"]) == 3
+    out, err = capsys.readouterr()
+    assert out == "slurm:7\n[0-1] step 1\n[0]   step 2\n"
+    assert err == "(1)   warning\nend of 7 True\n"
+
+
+def test_the_jobs_commands_reach_the_client(client: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jobs", "ls", "--on", "slurm"]) == 0
+    assert capsys.readouterr().out == "id       name   state    hosts\nslurm:7  train  RUNNING  4\n"
+    assert main(["jobs", "ls", "--on", "slurm", "--json"]) == 0
+    row = {"id": "slurm:7", "name": "train", "state": "RUNNING", "hosts": "4"}
+    assert json.loads(capsys.readouterr().out) == [row]
+    assert main(["jobs", "logs", "slurm:7", "--rank", "1"]) == 0
+    assert capsys.readouterr().out == "[0-1] step 1\n(1)   warning\n"
+    assert main(["jobs", "wait", "slurm:7"]) == 3
+    assert main(["jobs", "cancel", "slurm:7"]) == 0
+    assert client.cancelled == ["7"]
+
+
+@pytest.mark.usefixtures("client")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("wait 7", "'7' is no id of a job: expected KIND:..., with a kind of "),
+        ("wait slrm:7", "'slrm:7' is no id of a job"),
+        ("wait slurm:8", "slurm: job 8 is not known."),
+        ("ls", "no profile of an engine was found. Name a kind: allranks jobs ls --on slurm."),
+    ],
+)
+def test_a_job_that_is_not_known_ends_with_2(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jobs", *words.split()]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_an_attached_job_running(client: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(_: str) -> int:
+        raise KeyboardInterrupt
+
+    client.wait = interrupted  # type: ignore[method-assign]
+    assert jobs.attach(client, "slurm:7") == 130
+    assert "To end it: allranks jobs cancel slurm:7" in capsys.readouterr().err
+
+
+def test_a_program_that_is_missing_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+    assert main(["submit", "--on", "slurm", "-n", "2", "train.py"]) == 2
+    assert "slurm: the program 'sbatch' is not in PATH. Run this on a login node" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "ranks", "is_out"),
+    [
+        ("[0-3] a", {0, 1, 2, 3}, True),
+        ("(2)   a", {2}, False),
+        ("[0, 2-3] a", {0, 2, 3}, True),
+        ("first failure: rank 1", set(), False),
+        ("[info] a", set(), False),
+        ("", set(), False),
+    ],
+)
+def test_the_frame_of_a_line_says_which_ranks_wrote_it(line: str, ranks: set[int], is_out: bool) -> None:
+    assert {rank for rank in range(5) if has_rank(line, rank)} == ranks
+    assert is_stdout(line) is is_out
