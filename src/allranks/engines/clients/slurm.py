@@ -65,20 +65,22 @@ class Client:
         if not reference.isdecimal():
             raise EngineFailed(f"slurm: {reference!r} is no job: expected a number, as in slurm:4711.")
         try:
-            show = ["scontrol", "show", "job", reference]
-            return slurm.fields(programs.output(show, kind="slurm", remedy=_NO_SLURM))
+            return slurm.fields(programs.output(["scontrol", "show", "job", reference], kind="slurm"))
         except EngineFailed as error:
-            if "Invalid job id" not in str(error):
-                raise
-        argv = ["sacct", "-X", "-n", "-P", "--format=State,ExitCode", f"--jobs={reference}"]
-        try:
-            found = programs.output(argv, kind="slurm").split("\n")[0]
-        except EngineFailed:
-            found = ""
-        if not found:
+            if accounted := _accounted(reference):
+                return accounted
             raise EngineFailed(
-                f"slurm: job {reference} is not known: the controller forgets a job some minutes after its end "
-                "(MinJobAge), and the accounting (sacct) has none."
-            )
-        state, _, code = found.partition("|")
-        return {"JobState": state.split()[0], "ExitCode": code}
+                str(error),
+                remedy="Slurm forgets a job some minutes after its end (MinJobAge), and its accounting (sacct) has no "
+                f"job {reference}.",
+            ) from error
+
+
+def _accounted(reference: str) -> dict[str, str] | None:
+    """Return the state and the exit code of a job in Slurm's accounting; None without accounting."""
+    argv = ["sacct", "-X", "-n", "-P", "--format=State,ExitCode", f"--jobs={reference}"]
+    try:
+        state, _, code = programs.output(argv, kind="slurm").partition("\n")[0].partition("|")
+    except EngineFailed:
+        return None
+    return {"JobState": state.split()[0], "ExitCode": code} if state else None
