@@ -26,7 +26,7 @@ command = "train.py --data d"
 ranks = 2
 steps = 5
 hosts = 3
-only = ["quiet", "resume"]
+only = "quiet, resume"
 local-paths = ["cache"]
 allow = [{code = "AR405", path = "train*.py", reason = "one host only"}]
 """
@@ -161,8 +161,9 @@ def test_accepted_findings_are_counted_and_not_shown(tmp_path: Path, monkeypatch
     shown = report(Allowed("AR405", "other.py", "small"))
     assert [one.place.line for one in shown.findings] == [1, 2, 4]
     assert (shown.findings[2].place.column, shown.findings[2].place.end_column) == (3, 9)
-    assert (shown.allowed, shown.hidden) == (1, 0)
-    assert summary(shown).endswith("\n1 finding allowed by the settings, not shown.")
+    assert (shown.allowed, shown.suppressed, shown.hidden) == (1, 1, 0)
+    text = "\n1 finding allowed by the settings, not shown.\n1 finding suppressed by comments, not shown."
+    assert summary(shown).endswith(text)
     assert rehearse_run._write_baseline(tmp_path / "known.json", shown.findings[:2], shown.prints) == 0
     assert capsys.readouterr().out == "Wrote 2 findings to known.json.\n"
     Path("train.py").write_text("\nx = 1\nread()\n\n")

@@ -16,6 +16,7 @@ from allranks.cli.printed import write_file
 from allranks.findings import Finding, Place, Row, not_seen
 from allranks.rehearse.config import Allowed
 from allranks.rehearse.judge.base import path_name, place_of
+from allranks.rehearse.judge.joining import NOT_JOINED
 from allranks.rehearse.perfetto import trace_events
 from allranks.rehearse.plan import Plan, command_line
 from allranks.rehearse.rehearsal import Rehearsal, ending
@@ -25,6 +26,9 @@ from allranks.rehearse.suppressed import without_suppressed
 from allranks.rehearse.timeline import lines_seen, timeline_of
 from allranks.report.base import Report, Source, count
 from allranks.report.timeline import RehearsalFacts, RunSummary, Timeline
+
+# The code of the finding that causes others: it is shown first.
+CAUSE = NOT_JOINED.code
 
 
 def report_of(
@@ -41,8 +45,9 @@ def report_of(
     texts = {path: Path(path).read_bytes() for path in sorted(places) if Path(path).is_file()}
     sources = {path: source_of(path, raw) for path, raw in texts.items()}
     commented = without_suppressed(done.findings, texts)
+    suppressed = len(done.findings) - len(commented)
     done.findings = [one for one in commented if not any(entry.covers(one) for entry in allow)]
-    findings = tuple(sorted(done.findings, key=lambda one: (one.place.path, one.place.line, one.code)))
+    findings = tuple(sorted(done.findings, key=_position))
     findings = tuple(_with_columns(one, sources) for one in findings)
     prints = fingerprints(findings, {path: text_of(path, raw) for path, raw in texts.items()})
     shown = unknown(findings, prints, baseline) if baseline else findings
@@ -58,10 +63,15 @@ def report_of(
         prints=prints,
         hidden=len(findings) - len(shown),
         allowed=len(commented) - len(findings),
+        suppressed=suppressed,
         tool="allranks rehearse",
         subject=f"{count(len(done.runs), 'run')} of {count(plan.ranks, 'rank')}, {count(steps, 'step')} at most",
         rehearsal=facts,
     )
+
+
+def _position(one: Finding) -> tuple[bool, str, int, str]:
+    return one.code != CAUSE, one.place.path, one.place.line, one.code
 
 
 def write_trace(report: Report, file: Path) -> None:

@@ -16,7 +16,7 @@ from allranks.cli.pyproject import closest
 from allranks.cli.rehearse_start import must_not_start_ranks, source_path, started
 from allranks.cli.run import target_from
 from allranks.findings import Finding
-from allranks.launch.job import Command, Target
+from allranks.launch.job import Command
 from allranks.launch.result import JobResult
 from allranks.rehearse.accelerator.machine import default_accelerator
 from allranks.rehearse.advice import explained
@@ -84,8 +84,11 @@ def _show(done: Rehearsal, plan: Plan, config: Config, baseline: Baseline | None
         report = with_check(report, source_path(plan.target))
     if arguments.trace is not None:
         write_trace(report, arguments.trace)
+    if done.failure is not None and not done.interrupted:
+        sys.stdout.flush()
+        print("\n".join(_why_it_failed(done.failure, source_path(plan.target))), file=sys.stderr, flush=True)
     print_report(report, config.output_format, arguments.output_file)
-    return _exit_code(done, plan.target, any(one.severity in ("error", "warning") for one in report.findings))
+    return _exit_code(done, any(one.severity in ("error", "warning") for one in report.findings))
 
 
 def _configured(found: tuple[Path, object] | None, arguments: Namespace) -> Config:
@@ -174,10 +177,9 @@ def _why_it_failed(result: JobResult, script: str) -> list[str]:
     return explained(headline, [*tail], script)
 
 
-def _exit_code(done: Rehearsal, target: Target, has_findings: bool) -> int:
+def _exit_code(done: Rehearsal, has_findings: bool) -> int:
     if done.interrupted:
         return 128 + done.interrupted
     if done.failure is not None:
-        print("\n".join(_why_it_failed(done.failure, source_path(target))), file=sys.stderr)
         return 3
     return 1 if has_findings else 0

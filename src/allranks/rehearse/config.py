@@ -93,7 +93,8 @@ def _value(key: str, value: object, where: str, forms: tuple[str, ...]) -> Any:
     if key == "allow":
         return _allow(value, where)
     if key == "only":
-        return tuple(settings.choice(key, name, NAMES, where) for name in settings.texts(key, value, where))
+        names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+        return tuple(settings.choice(key, name, NAMES, where) for name in settings.texts(key, names, where))
     if key in ("command", "arguments", "resume-arguments"):
         return _command_line(key, value, where)
     return settings.texts(key, value, where)

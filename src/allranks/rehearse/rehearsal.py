@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +26,7 @@ class Rehearsal:
     ``skipped`` has the scenarios that did not run, and why. ``unseen`` says, by scenario, why it was not judged.
     ``failure`` is the end of a program that fails by itself, and ``output`` what its ranks printed. ``interrupted`` is
     the signal that ended the rehearsal, or 0. ``is_over``: the quiet run failed, so no other is made. ``doubt`` says
-    what is wrong with the collectives of this machine itself.
+    what is wrong with the collectives of this machine itself. ``longest`` is how many seconds a scenario took at most.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -39,6 +38,7 @@ class Rehearsal:
     interrupted: int = 0
     is_over: bool = False
     doubt: str = ""
+    longest: float = 0.0
 
     def skip(self, scenario: Scenario, why: str) -> None:
         """Record that a scenario does not run, and why."""
@@ -95,7 +95,12 @@ def _rehearse_one(plan: Plan, scenario: Scenario, rehearsal: Rehearsal, monitor:
     run = outcome.run
     rehearsal.unseen[scenario.name] = "; ".join(filter(None, [rehearsal.unseen.get(scenario.name), outcome.unseen]))
     seconds = time.monotonic() - begun
-    rehearsal.runs.append((scenario, run, seconds))
+    rehearsal.longest = max(rehearsal.longest, seconds)
+    starts = [*outcome.earlier, run]
+    numbers = range(1, len(starts) + 1) if outcome.earlier else [0]
+    rehearsal.runs += [
+        (replace(scenario, start=number), one, one.seconds) for number, one in zip(numbers, starts, strict=True)
+    ]
     if scenario.name == "quiet" and not run.result.exit_code:
         rehearsal.doubt = known_answer(plan, run)
     replay = replay_command(plan, scenario)
@@ -116,7 +121,7 @@ def _obstacle(plan: Plan, scenario: Scenario, rehearsal: Rehearsal, left: float)
         return f"{plan.ranks} ranks are not spread over {plan.hosts} hosts"
     if why := _cannot_be_undone(rehearsal.runs):
         return why
-    if max((seconds for _, _, seconds in rehearsal.runs), default=-math.inf) > left:
+    if rehearsal.runs and rehearsal.longest > left:
         return f"the budget of {plan.budget:g} s is used up (--budget)"
     return ""
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -30,11 +31,12 @@ from allranks.rehearse.watch.undo import Journal
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of all ranks: how it ended, the recorded trace, and what the ranks printed."""
+    """One run of all ranks: how it ended, the recorded trace, what the ranks printed, and how many seconds it took."""
 
     result: JobResult
     trace: Trace
     output: str
+    seconds: float = 0.0
 
 
 class Interrupted(Exception):
@@ -85,14 +87,16 @@ def run_once(
             ) as server,
             monitor.following(server.steps) if monitor else nullcontext(),
         ):
+            begun = time.monotonic()
             result = local.run(job, console)
+            seconds = time.monotonic() - begun
         console.close()
         if server.failure is not None:
             raise server.failure
         trace = _trace(job.ranks, Path(folder), server, obstacle, real)
     kept = [Event(0, "kept", 0, 0.0, data={"path": path}) for path in journal.not_restored] if journal else []
     trace = replace(trace, events=(*kept, *trace.events))
-    run = Run(result, trace, output.getvalue().decode(errors="replace"))
+    run = Run(result, trace, output.getvalue().decode(errors="replace"), seconds)
     if result.signal:
         raise Interrupted(result.signal, run)
     return run

@@ -35,11 +35,15 @@ _HANGS_AFTER, _AT_MOST = 15.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a scenario has shown: its last run, the findings, and why it was not judged ("" if it was)."""
+    """What a scenario has shown: its last run, the findings, and why it was not judged ("" if it was).
+
+    ``earlier`` has the starts of the program before the last run.
+    """
 
     run: Run
     findings: list[Finding]
     unseen: str = ""
+    earlier: tuple[Run, ...] = ()
 
 
 def run_scenario(
@@ -148,8 +152,8 @@ def _resume(plan: Plan, scenario: Scenario, baseline: Trace | None, monitor: Mon
     found = [_relative(one) for one in resume.judge(baseline, traces)]
     failed = runs[-1].result.first_failure
     if failed is not None and not was_killed(runs[-1]):
-        return Outcome(runs[-1], found, f"start {len(runs)} of 3 failed: {failed.headline()}")
-    return Outcome(runs[-1], found, resume.unseen(baseline, traces))
+        return Outcome(runs[-1], found, f"start {len(runs)} of 3 failed: {failed.headline()}", tuple(runs[:-1]))
+    return Outcome(runs[-1], found, resume.unseen(baseline, traces), tuple(runs[:-1]))
 
 
 def _faulted(plan: Plan, fault: Fault, baseline: Trace | None, monitor: Monitor) -> Outcome:
@@ -169,7 +173,7 @@ def _faulted(plan: Plan, fault: Fault, baseline: Trace | None, monitor: Monitor)
             return Outcome(hit, [_relative(one) for one in ended])
         again = run_once(_job(plan, plan.resume_arguments), settings, journal=journal, monitor=monitor)
     found = faults.judge(fault, baseline, (hit.trace, hit.result), (again.trace, again.result))
-    return Outcome(again, [_relative(one) for one in found])
+    return Outcome(again, [_relative(one) for one in found], earlier=(hit,))
 
 
 def _worlds(plan: Plan, scenario: Scenario, known: Sequence[Finding], monitor: Monitor) -> Outcome:

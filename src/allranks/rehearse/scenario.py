@@ -24,17 +24,22 @@ _DELAY, _CALLS, _MOST = 0.3, 4, 6.0
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run of a rehearsal. ``seed`` selects what is perturbed; it is 0 in a run without perturbation."""
+    """One run of a rehearsal. ``seed`` selects what is perturbed; it is 0 in a run without perturbation.
+
+    ``start``: which start of the program this is, in a scenario that starts it several times; else 0.
+    """
 
     name: Name
     seed: int = 0
     fault: Fault | None = None
+    start: int = 0
 
     @property
     def title(self) -> str:
+        start = f", start {self.start}" if self.start else ""
         if self.fault:
-            return f"{self.name}, {self.fault}"
-        return f"{self.name}, seed {self.seed}" if self.seed else self.name
+            return f"{self.name}, {self.fault}{start}"
+        return f"{self.name}, seed {self.seed}{start}" if self.seed else f"{self.name}{start}"
 
     @property
     def seen(self) -> str:

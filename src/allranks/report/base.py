@@ -70,7 +70,8 @@ class Report:
     - ``rules``: the rules that found something.
     - ``hidden``, ``withheld``, ``unsure``: how many findings are not shown because of the baseline, of low confidence,
       or of ``--precision``.
-    - ``allowed``: how many findings the project's settings allow.
+    - ``allowed``: how many findings the project's settings allow. ``suppressed``: how many a comment hides, as far as
+      they are counted.
     - ``confirmations``: what a rehearsal says about each finding.
     - ``tool``: the command that made the report.
     - ``rehearsal``: the facts about a rehearsal, if the report is of one.
@@ -90,6 +91,7 @@ class Report:
     withheld: int = 0
     unsure: int = 0
     allowed: int = 0
+    suppressed: int = 0
     confirmations: Mapping[Finding, str] = field(default_factory=dict)
     tool: str = "allranks check"
     subject: str = ""
@@ -172,6 +174,8 @@ def summary(report: Report) -> str:
         text += f"\n{count(report.hidden, 'finding')} known to the baseline, not shown."
     if report.allowed:
         text += f"\n{count(report.allowed, 'finding')} allowed by the settings, not shown."
+    if report.suppressed:
+        text += f"\n{count(report.suppressed, 'finding')} suppressed by comments, not shown."
     if report.withheld:
         text += f"\n{count(report.withheld, 'finding')} more of low confidence: --confidence low."
     if report.unsure:

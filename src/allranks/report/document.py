@@ -33,6 +33,7 @@ def document(report: Report) -> dict[str, Any]:
             "withheld": report.withheld,
             "unsure": report.unsure,
             "allowed": report.allowed,
+            "suppressed": report.suppressed,
             "files": report.files,
             "lines": report.lines,
         },

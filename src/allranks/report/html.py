@@ -101,6 +101,8 @@ def _figures(report: Report) -> Iterator[str]:
         yield f'<div class="figure none"><b>{report.hidden}</b>known to the baseline</div>'
     if report.allowed:
         yield f'<div class="figure none"><b>{report.allowed}</b>allowed by the settings</div>'
+    if report.suppressed:
+        yield f'<div class="figure none"><b>{report.suppressed}</b>suppressed by comments</div>'
     if report.withheld:
         yield f'<div class="figure none"><b>{report.withheld}</b>of low confidence, not shown</div>'
     if report.unsure:

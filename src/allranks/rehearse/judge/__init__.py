@@ -11,13 +11,16 @@ from allranks.rehearse.judge import (
     decisions,
     devices,
     exits,
+    failures,
     faults,
     files,
     folders,
+    joining,
     loading,
     metrics,
     models,
     output,
+    partial,
     randomness,
     replicas,
     resume,
@@ -45,6 +48,7 @@ JUDGES: tuple[Judge, ...] = (
     saves.judge,
     models.judge,
     output.judge,
+    partial.judge,
 )
 
 # The faults that only a rehearsal can see; all other faults have rules of ``allranks check``.
@@ -55,6 +59,7 @@ KINDS: tuple[Kind, ...] = (
     resume.STATE,
     decisions.SWALLOWED,
     exits.BEHIND,
+    failures.POLLS,
     saves.BUFFERS,
     models.LEFT_OUT,
     output.REPEATED,
@@ -69,8 +74,7 @@ KINDS: tuple[Kind, ...] = (
 
 def all_findings(case: Case) -> Iterator[Finding]:
     """Yield the findings of all judges for a case."""
-    for judge in JUDGES:
-        yield from judge(case)
+    yield from joining.explained(case, [one for judge in JUDGES for one in judge(case)])
 
 
 def findings_of_a_part(case: Case) -> Iterator[Finding]:

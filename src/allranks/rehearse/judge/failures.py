@@ -10,6 +10,7 @@ from allranks.findings import Finding
 from allranks.launch.result import JobResult
 from allranks.rehearse.judge.base import Kind, finding
 from allranks.rehearse.judge.devices import MISSING
+from allranks.rehearse.judge.partial import ONE_RANK, partial_call, partial_calls
 from allranks.rehearse.trace import Event, Frame, Trace
 
 RACE = Kind(
@@ -18,13 +19,6 @@ RACE = Kind(
     "error",
     "It fails on a cluster where this rank is faster, or another one slower, than here.",
     "Put a barrier between the two, on all ranks; or let one rank check and act.",
-)
-ONE_RANK = Kind(
-    "AR201",
-    "collective-under-rank-guard",
-    "error",
-    "The ranks that call wait for those that do not: the job hangs.",
-    "Let all ranks call it, or none.",
 )
 ORDER = Kind(
     "AR211",
@@ -39,6 +33,14 @@ HANG = Kind(
     "error",
     "Ranks wait for one that does not come: the job hangs.",
     "Let all ranks decide alike: exchange what the decision depends on.",
+)
+POLLS = Kind(
+    "AR013",
+    "wait-without-end",
+    "error",
+    "If the rank that should make the file fails, the others wait until the job's time limit.",
+    "Give the loop a deadline, or wait in a barrier: it ends if a rank fails. Let the rank that cannot make the file "
+    "raise its error.",
 )
 REPLICAS = Kind(
     "AR702",
@@ -56,6 +58,7 @@ _SIGNS: tuple[tuple[str, Kind], ...] = (
     ("Mismatch", ORDER),
     ("BarrierTimeout", HANG),
     ("hang", HANG),
+    ("HANG", HANG),
     ("left early", HANG),
 )
 _FILE_ERRORS = (
@@ -76,12 +79,51 @@ def collectives(result: JobResult, trace: Trace) -> Iterator[Finding]:
     if failed is None or (kind := kind_of(failed)) is None:
         return
     text = f"rank {failed.rank}: {' '.join(failed.what.split())}"
-    waiting = _waiting(trace)
-    evidence = [(f"rank {failed.rank} (host {failed.host})", frame_of(failed))]
-    evidence += [(f"rank {event.rank} waits in {event.data['name']}", event.where) for event in waiting]
-    one = finding(kind, text, frame_of(failed), evidence)
-    if one is not None:
-        yield one
+    if polls := _polls(failed, trace):
+        path = polls[-1].data["paths"][0].rpartition("/")[2]
+        text = f"rank {failed.rank} waits for {path}, which no rank makes, and has no deadline"
+        checks = [(f"rank {failed.rank} has checked {len(polls)} times", polls[-1])]
+        checks += [(f"rank {event.rank} waits in {event.data['name']}", event) for event in _waiting(trace)]
+        yield from filter(None, [finding(POLLS, text, polls[-1], checks)])
+        return
+    if kind in (ONE_RANK, ORDER, HANG) and "waits for rank" not in failed.what and (events := partial_calls(trace)):
+        yield from filter(None, [partial_call(trace, events, text)])
+        return
+    evidence: list[tuple[str, Event | Frame | None]] = [(f"rank {failed.rank} (host {failed.host})", frame_of(failed))]
+    evidence += [(f"rank {event.rank} waits in {event.data['name']}", event.where) for event in _waiting(trace)]
+    yield from filter(None, [finding(kind, text, _caller(failed, trace) or frame_of(failed), evidence)])
+
+
+_ONLY = re.compile(r"only ranks? (\d+)[^ ]* makes? the call")
+
+
+def _caller(failed: Failure, trace: Trace) -> Frame | None:
+    """Return the line of a call that only some ranks make, from the text of the error; None if it does not say.
+
+    The error may be raised on a rank that does not make the call.
+    """
+    if (only := _ONLY.search(failed.what)) is None or int(only[1]) == failed.rank:
+        return None
+    found = re.search(rf"rank {only[1]}: [^;]*?\(([^() ]+):(\d+)\)", failed.what)
+    if found is None:
+        return None
+    paths = (frame.path for event in trace.events for frame in event.place)
+    full = next((path for path in paths if path == found[1] or path.endswith("/" + found[1])), found[1])
+    return Frame(full, int(found[2]), "<module>")
+
+
+def _polls(failed: Failure, trace: Trace) -> list[Event]:
+    """Return the checks for a file with which a rank that hangs has spent its last seconds, or []."""
+    mine = [event for event in trace.of("file", "enter", "leave", "step") if event.rank == failed.rank]
+    last = mine[-_FEWEST_CHECKS:]
+    is_polling = len(last) == _FEWEST_CHECKS and all(
+        event.kind == "file" and event.where == last[0].where and not event.data["existed"] for event in last
+    )
+    return [event for event in mine if event.where == last[0].where] if "HANG" in failed.what and is_polling else []
+
+
+# A rank that has checked for a file so often, and has done nothing else since, waits for it.
+_FEWEST_CHECKS = 8
 
 
 def _waiting(trace: Trace) -> list[Event]:

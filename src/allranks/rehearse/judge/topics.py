@@ -61,7 +61,13 @@ TOPICS = (
         "no step of a torch optimizer was seen",
     ),
     Topic("random numbers", ("AR701",), ("weights", "draw"), "{} comparisons", "no random number was drawn"),
-    Topic("collectives", ("AR2", "AR605"), ("enter",), "{} synchronisations", "the ranks never waited for each other"),
+    Topic(
+        "collectives",
+        ("AR2", "AR013", "AR601", "AR605"),
+        ("enter",),
+        "{} synchronisations",
+        "the ranks never waited for each other",
+    ),
     Topic(
         "decisions",
         ("AR203", "AR209"),

@@ -30,6 +30,8 @@ _SYNCHRONISATIONS = (
     "reached_preemption_sync_point",
 )
 _MAKERS = ("make_array_from_process_local_data", "make_array_from_callback")
+# Functions by which a program queries its processes and devices.
+_QUERIES = ("process_index", "process_count", "devices", "device_count")
 _BATCHES, _ROWS = 200, 256
 # Replicated arguments are recorded at so many runs of a program, and so many elements of each; they are compared
 # between the ranks at the first runs.
@@ -62,7 +64,22 @@ class JaxProbe:
         for name in ("item", "__float__"):
             setattr(array, name, self._calls.reading(getattr(array, name)))
         self._watch_parts(array)
+        for name in _QUERIES:
+            setattr(module, name, self._querying(getattr(module, name), name))
         before_programs(self._before_program)
+
+    def _querying(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """Return a wrapper that records whether this process is the only one for JAX when the program queries."""
+
+        @functools.wraps(original)
+        def query(*args: Any, **options: Any) -> Any:
+            result = original(*args, **options)
+            is_program = self._recorder.is_users(sys._getframe(1).f_code.co_filename)
+            if is_program and is_main_thread() and sys.modules["jax._src.xla_bridge"].process_count() == 1:
+                self._recorder.run_single("jax", f"jax.{name}()", queried=name.startswith("process"))
+            return result
+
+        return query
 
     def _watch_parts(self, array: Any) -> None:
         """Watch how the program takes its part of a global array."""
@@ -110,6 +127,8 @@ class JaxProbe:
         place = self._recorder.place()
         if not place:
             return
+        if not self._programs[id(program)]:
+            self._recorder.write("program", place=place, name=program.name, processes=sorted(processes))
         self._programs[id(program)] += 1
         count = self._programs[id(program)]
         if count <= _BATCHES:

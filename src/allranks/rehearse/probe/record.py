@@ -49,6 +49,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._places: dict[tuple[Any, ...], int] = {}
         self._is_users: dict[str, bool] = {}
+        self._singles: set[bool] = set()
         self._open()
         os.register_at_fork(after_in_child=self._open)
 
@@ -84,6 +85,16 @@ class Recorder:
             self.page.set(POSITION, self.page.get(POSITION) + 1)
         if kind == "leave" and self.waits:
             time.sleep(self.waits.pop())
+
+    def run_single(self, framework: str, what: str, *, queried: bool) -> None:
+        """Record, once, that this rank works in a world of one.
+
+        ``queried``: the program has queried the number of its process, or of processes.
+        """
+        if queried not in self._singles:
+            self._singles.add(queried)
+            if not any(map(_is_in_use, _OTHER_WORLDS)):
+                self.write("single", framework=framework, what=what, queried=queried)
 
     def step_done(self, number: int) -> None:
         """Record that a step is done, and call ``on_step``. If the rank is to be killed at this step, kill it."""
@@ -126,6 +137,14 @@ class Recorder:
         if known is None:
             known = self._is_users[file] = is_users(file)
         return known
+
+
+# Modules by which ranks may have joined without torch or JAX, each with the name of its world.
+_OTHER_WORLDS = (("mpi4py.MPI", "COMM_WORLD"), ("horovod.torch", "rank"), ("allranks.world.detect", "_made"))
+
+
+def _is_in_use(world: tuple[str, str]) -> bool:
+    return getattr(sys.modules.get(world[0]), world[1], None) is not None
 
 
 def is_main_thread() -> bool:

@@ -35,6 +35,8 @@ _SYNCHRONISATIONS = {
     **dict.fromkeys(["broadcast", "broadcast_object_list", "scatter", "scatter_object_list"], ("from", "src")),
     **dict.fromkeys(["reduce", "gather", "gather_object"], ("to", "dst")),
 }
+# The functions of two ranks, and the argument that names the other one.
+_PAIRS = {"send": "dst", "isend": "dst", "recv": "src", "irecv": "src"}
 # Positions of the root and the group among the arguments are read from the functions themselves.
 _ALL_RANKS = ("init_process_group", "new_group")
 
@@ -60,6 +62,8 @@ class TorchProbe:
         for name, (way, root) in _SYNCHRONISATIONS.items():
             if (original := getattr(c10d, name, None)) is not None:
                 replace_everywhere(c10d, name, self._synchronisation(c10d, original, name, way, root))
+        for name, other in _PAIRS.items():
+            replace_everywhere(c10d, name, self._pair(c10d, getattr(c10d, name), name, other))
         for name in _ALL_RANKS:
             made = self._keeping(c10d, getattr(c10d, name))
             replace_everywhere(c10d, name, self._calls.of_all(made, name, label=name))
@@ -91,14 +95,42 @@ class TorchProbe:
                 return original(*args, **kwargs)
             given = dict(zip(names, args, strict=False)) | kwargs
             data = self._data(c10d, name, way, given.get(root, given.get(f"group_{root}")) if root else None, given)
-            result = self._calls.enter(lambda: original(*args, **kwargs), **data)
-            if given.get("async_op") and result is not None:
-                self._posts[result] = data
-            else:
-                self._calls.leave(**data)
-            return result
+            return self._entered(lambda: original(*args, **kwargs), data, is_async=bool(given.get("async_op")))
 
         return synchronisation
+
+    def _entered(self, call: Callable[[], Any], data: dict[str, Any], *, is_async: bool) -> Any:
+        """Make a call between its two records; that of an asynchronous call's end is written when it is waited for."""
+        result = self._calls.enter(call, **data)
+        if is_async and result is not None:
+            self._posts[result] = data
+        else:
+            self._calls.leave(**data)
+        return result
+
+    def _pair(self, c10d: Any, original: Callable[..., Any], name: str, other: str) -> Callable[..., Any]:
+        """Return a wrapper of a function by which one rank sends to another one: the receiver waits for the sender."""
+        names = _parameters(original)
+
+        @functools.wraps(original)
+        def pair(*args: Any, **kwargs: Any) -> Any:
+            given = dict(zip(names, args, strict=False)) | kwargs
+            partner = given.get(other)
+            if partner is None and (local := given.get(f"group_{other}")) is not None:
+                partner = c10d.get_global_rank(given["group"], local)
+            if self._calls.is_inside or not c10d.is_initialized() or partner is None:
+                return original(*args, **kwargs)
+            ranks = [self._recorder.rank, partner] if other == "dst" else [partner, self._recorder.rank]
+            data = {
+                "key": self._calls.next_key("pair {}, {}, {}".format(*ranks, given.get("tag", 0))),
+                "name": name,
+                "way": "from",
+                "root": ranks[0],
+                "members": sorted(ranks),
+            }
+            return self._entered(lambda: original(*args, **kwargs), data, is_async=name[0] == "i")
+
+        return pair
 
     def _data(self, c10d: Any, name: str, way: str, root: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         group = given.get("group") or c10d.group.WORLD
@@ -141,6 +173,8 @@ class TorchProbe:
     def _before_step(self, optimizer: Any, *_: Any) -> None:
         if not is_main_thread() or _makes_state():
             return
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            self._recorder.run_single("torch", "an optimizer's step", queried=False)
         if id(optimizer) not in self._optimizers:
             self._optimizers[id(optimizer)] = [len(self._optimizers), 0]
             self._kept.append(optimizer)  # so that no other one gets its identity
