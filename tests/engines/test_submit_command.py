@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from allranks.cli import jobs, run, submit
+from allranks.cli.engine_profile import profile_of
 from allranks.cli.main import main
-from allranks.cli.submit import CommandLine, split
+from allranks.cli.submit import CommandLine, Hosts, hosts_of, split
 from allranks.engines import detect
 from allranks.engines.base import EngineFailed, JobRow, Submission
 from allranks.engines.frames import has_rank, is_stdout
+from allranks.settings import ConfigWrong
 
 
 @pytest.fixture(autouse=True)
@@ -35,10 +37,9 @@ class Recorded:
     def preview(self, job: Submission) -> str:
         return f"would run {shlex.join(job.run(('allranks',)))}"
 
-    def submit(self, job: Submission, report: Callable[[str], None]) -> int:
+    def submit(self, job: Submission, report: Callable[[str], None]) -> None:
         self.submitted.append(job)
         report("7")
-        return 0
 
     def jobs(self) -> list[JobRow]:
         return [JobRow("slurm:7", "train", "RUNNING", "4")]
@@ -207,6 +208,8 @@ def test_a_program_that_is_missing_is_named(
         ("[0-3] a", {0, 1, 2, 3}, True),
         ("(2)   a", {2}, False),
         ("[0, 2-3] a", {0, 2, 3}, True),
+        ("me@node-2.lan: (3) a", {3}, False),
+        ("h1: [3] a", {3}, True),
         ("first failure: rank 1", set(), False),
         ("[info] a", set(), False),
         ("", set(), False),
@@ -215,3 +218,24 @@ def test_a_program_that_is_missing_is_named(
 def test_the_frame_of_a_line_says_which_ranks_wrote_it(line: str, ranks: set[int], is_out: bool) -> None:
     assert {rank for rank in range(5) if has_rank(line, rank)} == ranks
     assert is_stdout(line) is is_out
+
+
+def hosts(folder: Path, words: str, names: str = '["a", "b", "c"]') -> Hosts:
+    (folder / "pyproject.toml").write_text(f'[tool.allranks.engines.lab]\nkind = "ssh"\nhosts = {names}\n')
+    return hosts_of(words or None, profile_of("lab", folder))
+
+
+@pytest.mark.parametrize(
+    ("words", "least", "names"),
+    [("", 3, ("a", "b", "c")), ("2", 2, ("a", "b")), ("2:3", 2, ("a", "b", "c")), ("x,me@y", 2, ("x", "me@y"))],
+)
+def test_the_hosts_of_ssh_have_names(folder: Path, words: str, least: int, names: tuple[str, ...]) -> None:
+    found = hosts(folder, words)
+    assert (found.least, found.most, found.profile.options.hosts) == (least, len(names), names)
+
+
+def test_more_hosts_than_the_profile_names_are_refused(folder: Path) -> None:
+    with pytest.raises(ConfigWrong, match=r"--hosts 4: the profile 'lab' names 3\. Write --hosts a,b or hosts ="):
+        hosts(folder, "4")
+    with pytest.raises(ConfigWrong, match="--hosts 1: no host is named"):
+        hosts(folder, "", "[]")

@@ -135,7 +135,9 @@ def _submit(
         print(ids[-1], flush=True)
 
     code = client.submit(job, report)
-    return attach(client, ids[-1]) if arguments.attach and not kind.stays else code
+    if code is None:
+        return attach(client, ids[-1]) if arguments.attach else 0
+    return code
 
 
 def _job(arguments: argparse.Namespace, line: CommandLine, options: argparse.Namespace, hosts: Hosts) -> Submission:

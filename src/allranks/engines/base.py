@@ -73,10 +73,10 @@ class Engine(Protocol):
     def preview(self, job: Submission) -> str:
         """Return what ``submit`` would run or apply, as text. Nothing is run."""
 
-    def submit(self, job: Submission, report: Callable[[str], None]) -> int:
+    def submit(self, job: Submission, report: Callable[[str], None]) -> int | None:
         """Start the job, and call ``report`` with its reference as soon as it is known.
 
-        Return 0 when the engine has the job. A client that stays with its job returns the job's exit code.
+        Return None when the engine has the job. A client that stays with its job returns the job's exit code.
         """
 
     def jobs(self) -> list[JobRow]:

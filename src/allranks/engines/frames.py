@@ -1,16 +1,19 @@
-"""Read the frame that ``allranks run`` puts before each line: ``[0-3]`` on stdout, ``(0-3)`` on stderr."""
+"""Read the frame that ``allranks run`` puts before each line: ``[0-3]`` on stdout, ``(0-3)`` on stderr.
+
+In the merged view of several hosts, the name of the host comes first: ``node2: [8-15] step 1``.
+"""
 
 from __future__ import annotations
 
 import re
 
-_FRAME = re.compile(r"[\[(]([\d,\- ]+)[\])]")
+_FRAME = re.compile(r"(?:[\w.@-]+: )?(\[|\()([\d,\- ]+)[\])]")
 
 
 def has_rank(line: str, rank: int) -> bool:
     """Return whether this rank has written the line. No rank has written a line without a frame."""
     frame = _FRAME.match(line)
-    for part in frame[1].split(",") if frame else ():
+    for part in frame[2].split(",") if frame else ():
         first, _, last = part.strip().partition("-")
         if first.isdecimal() and int(first) <= rank <= int(last or first):
             return True
@@ -19,4 +22,10 @@ def has_rank(line: str, rank: int) -> bool:
 
 def is_stdout(line: str) -> bool:
     """Return whether ranks have written the line on their standard output."""
-    return line.startswith("[") and _FRAME.match(line) is not None
+    frame = _FRAME.match(line)
+    return frame is not None and frame[1] == "["
+
+
+def with_host(host: str, line: str, *, of: int) -> str:
+    """Return a line after the name of its host, if there is more than one host."""
+    return f"{host}: {line}" if of > 1 else line

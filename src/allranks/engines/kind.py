@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from allranks.engines.kinds import slurm
+from allranks.engines.kinds import slurm, ssh
 
 END_TO_END = "tested end to end"
 RENDERED = "rendered and schema-checked, not run by us"
@@ -18,7 +18,7 @@ class Kind:
     - ``profile``: the dataclass of its options. ``client``: the module of its client.
     - ``starts``: what starts ``allranks run`` on each host. ``stop``: what makes a job save and leave.
     - ``output``: where its output is. ``tested``: ``END_TO_END`` or ``RENDERED``, ``on`` what.
-    - ``shares_folder``: whether the hosts see the working folder. ``stays``: whether ``submit`` stays with its job.
+    - ``shares_folder``: whether the hosts see the working folder.
     """
 
     name: str
@@ -30,7 +30,6 @@ class Kind:
     tested: str
     on: str
     shares_folder: bool = False
-    stays: bool = False
 
 
 KINDS = {
@@ -46,6 +45,16 @@ KINDS = {
             tested=END_TO_END,
             on="Slurm 22.05, four nodes",
             shares_folder=True,
+        ),
+        Kind(
+            "ssh",
+            ssh.Profile,
+            "allranks.engines.clients.ssh",
+            starts="one connection of OpenSSH per host",
+            stop="Ctrl-C or the end of `submit`, `jobs cancel`",
+            output="`submit` shows it; a file on each host",
+            tested=END_TO_END,
+            on="OpenSSH 9.2, four hosts",
         ),
     )
 }

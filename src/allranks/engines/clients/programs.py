@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -26,3 +27,8 @@ def output(argv: Sequence[str], *, kind: str, given: str = "", remedy: str = "")
         words = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
         raise EngineFailed(f"{kind}: {argv[0]} failed: {words.rstrip('.')}.", remedy=remedy)
     return done.stdout
+
+
+def shown(argv: Sequence[str]) -> str:
+    """Return a command as a line for a shell."""
+    return shlex.join(argv)

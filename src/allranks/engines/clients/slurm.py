@@ -23,14 +23,13 @@ class Client:
     def preview(self, job: Submission) -> str:
         return "sbatch --parsable <<'END'\n" + slurm.script(job, self._profile, launcher=self._launcher) + "END"
 
-    def submit(self, job: Submission, report: Callable[[str], None]) -> int:
+    def submit(self, job: Submission, report: Callable[[str], None]) -> None:
         folder = Path(job.folder, self._profile.output).parent
         if "%" not in str(folder):
             folder.mkdir(parents=True, exist_ok=True)  # without it, Slurm ends the job without a word
         text = slurm.script(job, self._profile, launcher=self._launcher)
         printed = programs.output(["sbatch", "--parsable"], kind="slurm", given=text, remedy=self._remedy())
         report(printed.strip().partition(";")[0])
-        return 0
 
     def _remedy(self) -> str:
         """Return what to do when sbatch refuses a job: the partitions that there are, if Slurm names them."""
