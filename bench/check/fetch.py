@@ -34,12 +34,26 @@ def tree(repository: str, commit: str, *, into: Path = FOLDER, mirror: Path | No
     """
     where = into / repository.replace("/", "+") / commit[:12]
     if not where.is_dir():
-        archive = _archive(_git_folder(repository, commit, into, mirror), commit)
-        part = where.with_name(f"{where.name}.part-{os.getpid()}")
-        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-            files.extractall(part, [file for file in files if file.isreg()], filter="data")
-        part.rename(where)
+        folder = _git_folder(repository, commit, into, mirror)
+        names = _git(folder, "ls-tree", "-r", "--name-only", commit).stdout.decode(errors="replace").split()
+        kinds = [f"*{end}" for end in KINDS if any(name.endswith(end) for name in names)]  # others are an error
+        _unpack(folder, commit, kinds, where)
     return where
+
+
+def parts(repository: str, commit: str, paths: Sequence[str], where: Path, *, into: Path, mirror: Path | None) -> None:
+    """Write these files and folders of a commit into the new folder ``where``; without ``paths`` all.
+
+    ``into`` keeps what is fetched. Raises Missing as `tree` does.
+    """
+    _unpack(_git_folder(repository, commit, into, mirror), commit, paths, where)
+
+
+def _unpack(folder: Path, commit: str, paths: Sequence[str], where: Path) -> None:
+    part = where.with_name(f"{where.name}.part-{os.getpid()}")
+    with tarfile.open(fileobj=io.BytesIO(_archive(folder, commit, paths))) as files:
+        files.extractall(part, [file for file in files if file.isreg()], filter="data")
+    part.rename(where)
 
 
 def files_of(root: Path) -> dict[str, Path]:
@@ -54,7 +68,7 @@ def files_of(root: Path) -> dict[str, Path]:
 
 def _git_folder(repository: str, commit: str, into: Path, mirror: Path | None) -> Path:
     name = repository.replace("/", "+")
-    for folder in (mirror / name, mirror / name / "repo", mirror / name / "repo" / ".git") if mirror else ():
+    for folder in (mirror / name / inside for inside in ("", ".git", "repo", "repo/.git")) if mirror else ():
         if (folder / "HEAD").is_file() and _git(folder, "cat-file", "-e", f"{commit}^{{commit}}").returncode == 0:
             return folder
     folder = into / "git" / name
@@ -67,10 +81,8 @@ def _git_folder(repository: str, commit: str, into: Path, mirror: Path | None) -
     return folder
 
 
-def _archive(folder: Path, commit: str) -> bytes:
-    names = _git(folder, "ls-tree", "-r", "--name-only", commit).stdout.decode(errors="replace").split()
-    kinds = [f"*{end}" for end in KINDS if any(name.endswith(end) for name in names)]  # others are an error
-    made = _git(folder, "archive", "--format=tar", commit, "--", *kinds)
+def _archive(folder: Path, commit: str, paths: Sequence[str]) -> bytes:
+    made = _git(folder, "archive", "--format=tar", commit, "--", *paths)
     if made.returncode != 0:
         raise Missing(f"{folder.name} at {commit}: {made.stderr.decode(errors='replace').strip()}")
     return made.stdout

@@ -156,6 +156,29 @@ def test_a_package_that_needs_a_gpu_is_found_and_refused_with_advice(
     assert importlib.util.find_spec("flash_attn") is None
 
 
+@pytest.mark.parametrize(
+    ("text", "imported"),
+    [
+        ("import triton", True),
+        ("def main():\n    import triton\ntry:\n    main()\nexcept Exception:\n    raise", True),
+        ("try:\n    import triton\nexcept ImportError:\n    triton = None", False),
+        ("try:\n    import triton\nexcept:\n    triton = None", False),
+        ("import contextlib\nwith contextlib.suppress(ValueError, ImportError):\n    import triton", False),
+        ("try:\n    import kernels\nexcept (ImportError, OSError):\n    pass", False),
+    ],
+)
+def test_triton_is_imported_where_the_program_has_no_way_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, imported: bool
+) -> None:
+    for name, content in (("triton", ""), ("kernels", "import triton"), ("program", text)):
+        (tmp_path / f"{name}.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    importlib.import_module("program")
+    loaded = {name for name in ("triton", "kernels", "program") if sys.modules.pop(name, None)}
+    assert ("triton" in loaded) == imported
+
+
 def test_pallas_kernels_are_interpreted_unless_the_program_says_how() -> None:
     pallas = SimpleNamespace(pallas_call=lambda *_, **options: options["interpret"])
     attach_pallas(pallas)

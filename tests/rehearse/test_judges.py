@@ -104,6 +104,25 @@ FILES: dict[str, tuple[Script, list[tuple[str, int]]]] = {
         .file(1, "exists", "d", line=2),
         [],
     ),
+    "read at first, then again under the lock of who builds": (
+        Script(2)
+        .add(0, "lock", line=3, path="/p/lock")
+        .file(0, "rename", "d.tmp", "d", line=4, existed=False)
+        .add(0, "unlock", line=5, path="/p/lock")
+        .file(1, "read", "d", line=2)
+        .add(1, "lock", line=3, path="/p/lock")
+        .file(1, "read", "d", line=4),
+        [],
+    ),
+    "read, then another lock": (
+        Script(2)
+        .add(0, "lock", line=3, path="/p/lock")
+        .file(0, "rename", "d.tmp", "d", line=4, existed=False)
+        .add(0, "unlock", line=5, path="/p/lock")
+        .file(1, "read", "d", line=2)
+        .add(1, "lock", line=3, path="/p/other"),
+        [("AR405", 2)],
+    ),
     "checked, then built by who creates the lock file": (
         Script(2)
         .file(0, "exists", "d", line=2, existed=False)
@@ -448,6 +467,10 @@ RESUMES: dict[str, tuple[Script, list[str]]] = {
     "another state of the optimizer": (resumed({0: "ef"}, {0: "r", 1: "x"}), ["AR006"]),
     "another rate": (resumed({0: "ef"}, {0: "r", 1: "x"}, rate=0.5), ["AR006"]),
     "another gradient": (resumed({0: "ef"}, {0: "r", 1: "x"}, gradient="h"), ["AR006"]),
+    "its own checkpoint is copied": (
+        run({0: "ab"}, {0: "p", 1: "x"}).file(0, "create", "last.pt").file(0, "read", "last.pt"),
+        [],
+    ),
     "no checkpoint is read": (run({0: "ab"}, {0: "p", 1: "q"}), []),
 }
 
@@ -493,6 +516,18 @@ def test_a_fault_of_hosts_is_called_so_only_where_one_host_did_not_have_it() -> 
     those = list(files.judge(script.case()))
     assert [one.code for one in hosts.recoded(those, [])] == ["AR105"]
     assert [one.code for one in hosts.recoded(those, those)] == ["AR101"]
+
+
+def test_hosts_that_train_apart_are_one_warning() -> None:
+    """A Trainer of Lightning with one device on each of two hosts, and without num_nodes, does so."""
+    together, apart = Script(2).barrier(), Script(2)
+    for script in (together, apart):
+        script.add(0, "step", 7).add(1, "step", 7)
+    found = hosts.apart(apart.case(), together.trace())
+    assert found is not None
+    assert (found.code, found.severity, found.place.line) == ("AR606", "warning", 7)
+    assert hosts.apart(together.case(), together.trace()) is None
+    assert hosts.apart(apart.case(), apart.trace()) is None
 
 
 def device(script: Script, rank: int, device: str, host: str = "a") -> Script:

@@ -59,17 +59,21 @@ def run_scenario(
         return _faulted(plan, scenario.fault, baseline, monitor)
     if scenario.name == "worlds":
         return _worlds(plan, scenario, known, monitor)
-    outcome = _single(plan, scenario, known, monitor)
+    outcome = _single(plan, scenario, known, baseline, monitor)
     if baseline is not None:
         seeds = randomness.seeds(baseline, outcome.run.trace)
         outcome.findings.extend(_relative(one) for one in seeds)
     return outcome
 
 
-def _single(plan: Plan, scenario: Scenario, known: Sequence[Finding], monitor: Monitor) -> Outcome:
+def _single(
+    plan: Plan, scenario: Scenario, known: Sequence[Finding], baseline: Trace | None, monitor: Monitor
+) -> Outcome:
     delays = Delays(plan.ranks, scenario.seed) if scenario.name == "perturbed" else None
     run = _run(plan, scenario, delays, monitor)
     case = Case(run.trace, order_of(run.trace), scenario.seen, os.getcwd())
+    if scenario.name == "hosts" and baseline is not None and (apart := hosts.apart(case, baseline)):
+        return Outcome(run, [_relative(apart)])
     found = [_relative(one) for one in judge.all_findings(case)]
     if scenario.name == "hosts":
         found = [*(_relative(one) for one in hosts.judge(case)), *hosts.recoded(found, known)]

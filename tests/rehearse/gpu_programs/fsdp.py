@@ -41,6 +41,7 @@ for layer in model:
     if isinstance(layer, nn.Linear):
         fully_shard(layer, mesh=mesh["dp"], mp_policy=bf16)
 fully_shard(model, mesh=mesh, mp_policy=bf16)
+model.set_gradient_divide_factor(4.0)
 model.to_empty(device="cuda")
 torch.manual_seed(0)
 for layer in model:

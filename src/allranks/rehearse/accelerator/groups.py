@@ -186,6 +186,24 @@ def attach_fsdp(torch: Any, module: Any) -> None:
     fsdp.__init__ = init
 
 
+def attach_sharding(module: Any) -> None:
+    """Let ``fully_shard`` divide gradients by a factor itself: gloo has no sum with a factor (PREMUL_SUM)."""
+    name = "_get_gradient_divide_factors"
+    original = getattr(module, name, None)
+    parameters = inspect.signature(original).parameters if original else {}
+    if original is None or "force_sum_reduction_for_comms" not in parameters:
+        return
+
+    @functools.wraps(original)
+    def factors(*args: Any, **options: Any) -> Any:
+        given = dict(zip(parameters, args, strict=False)) | options
+        if given.get("factor") is not None:
+            given["force_sum_reduction_for_comms"] = True
+        return original(**given)
+
+    setattr(module, name, factors)
+
+
 def attach_batch_norm(torch: Any, module: Any) -> None:
     """Let SyncBatchNorm, which is written for GPUs alone, take the statistics of all ranks on the CPU."""
     original = module.SyncBatchNorm.forward

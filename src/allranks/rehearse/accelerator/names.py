@@ -101,6 +101,8 @@ NEED_GPU = {
     "transformer_engine": "Choose torch.nn layers and bf16 for the rehearsal.",
     **dict.fromkeys(["liger_kernel", "mamba_ssm", "causal_conv1d", "deep_ep", "deep_gemm", "cupy"], _OPTIONAL),
 }
+# Of these, the packages that need a GPU only when a kernel is started.
+IMPORTABLE = ("triton",)
 
 
 def needs_gpu(module: str) -> str:

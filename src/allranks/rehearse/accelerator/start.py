@@ -53,3 +53,4 @@ def _torch(torch: Any) -> None:
     hooks.after_import("torch.distributed.device_mesh", groups.attach_mesh)
     fsdp = functools.partial(groups.attach_fsdp, torch)
     hooks.after_import("torch.distributed.fsdp.fully_sharded_data_parallel", fsdp)
+    hooks.after_import("torch.distributed.fsdp._fully_shard._fsdp_collectives", groups.attach_sharding)

@@ -139,7 +139,9 @@ def _of_path(case: Case, path: _Path, guards: Sequence[Event]) -> Iterator[Findi
         yield from _removal(case, path, *pair)
         return
     made = [event for event in (*path.writes, *path.moves) if event.data["operation"] != "append"]
-    if pair := _unordered(order, made, [read for read in path.reads if not _is_complete(order, path, read)]):
+    reads = [read for read in path.reads if not _is_complete(order, path, read)]
+    first = [read for read in reads if not any(_is_checked_again(order, one, read, guards) for one in made)]
+    if pair := _unordered(order, made, first):
         yield from _read(case, path, *pair)
     elif one := _directory_used(case, path):
         yield one
@@ -163,6 +165,17 @@ def _is_complete(order: Order, path: _Path, read: Event) -> bool:
         return False
     seen = [one for one in (*path.moves, *path.checks) if one.rank == read.rank and order.before(one, read)]
     return any(one.data["operation"] == "rename" or one.data["existed"] for one in seen)
+
+
+def _is_checked_again(order: Order, made: Event, read: Event, guards: Sequence[Event]) -> bool:
+    """Return whether a rank only looks first, and then takes the lock that the other rank had while it made the path.
+
+    Libraries with a cache do so: they look for an entry, and look again under the lock before they build it.
+    """
+    locks = [event for event in guards if event.kind == "lock" and made.data["operation"] == "rename"]
+    held = {one.data["path"] for one in locks if one.rank == made.rank and order.before(one, made)}
+    mine = [one for one in locks if one.rank == read.rank and one.data["path"] in held]
+    return any(order.before(read, one) and order.before(made, one) for one in mine)
 
 
 def _replaced(order: Order, moves: Sequence[Event]) -> tuple[Event, Event] | None:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from allranks.findings import Finding
-from allranks.rehearse.judge.base import OF_HOST, Case, Kind, finding
-from allranks.rehearse.trace import Event
+from allranks.rehearse.judge.base import OF_HOST, Case, Kind, finding, who
+from allranks.rehearse.trace import Event, Trace
 
 GATE = Kind(
     "AR105",
@@ -30,6 +30,13 @@ LOCAL_DISK = Kind(
     "The file is on the disk of one host; ranks on other hosts do not find it, or find their own.",
     "Use a path on a disk that all hosts share, or let one rank of each host make it.",
 )
+APART = Kind(
+    "AR606",
+    "single-node-assumption",
+    "warning",
+    "Each host trains a model of its own on all data, and writes checkpoints and logs of its own.",
+    "Tell the program how many hosts there are, as Trainer(num_nodes=2), or run it on one host only.",
+)
 _BY_CODE = {"AR101": GATE, "AR102": GATE, "AR108": GATE, "AR109": GATE, "AR110": GATE, "AR301": AS_GLOBAL}
 
 
@@ -47,6 +54,19 @@ def recoded(found: Iterable[Finding], known: Iterable[Finding]) -> Iterator[Find
             yield replace(
                 one, code=kind.code, name=kind.name, cluster=kind.cluster, advice=kind.advice, severity=kind.severity
             )
+
+
+def apart(case: Case, baseline: Trace) -> Finding | None:
+    """Return a finding if ranks that work together on one host (``baseline``) train apart on several, or None.
+
+    All other findings of such a run follow from this one.
+    """
+    steps = {event.rank: event for event in case.trace.of("step")}
+    if len(steps) < case.trace.ranks or any(case.trace.of("enter")) or not any(baseline.of("enter")):
+        return None
+    evidence = [(f"rank {rank} trains without the others", event) for rank, event in sorted(steps.items())]
+    text = f"{who([*steps.values()])} train apart if each is on a host of its own, and together on one host"
+    return finding(APART, text, steps[0], evidence)
 
 
 def judge(case: Case) -> Iterator[Finding]:

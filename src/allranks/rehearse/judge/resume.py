@@ -246,22 +246,26 @@ def _first(trace: Trace, kind: str) -> Event | None:
 
 
 def _checkpoint_read(before: Trace, run: Trace) -> Event | None:
-    """Return the event at which a run reads a file that the run before it has written, or None."""
-    written = {
-        path
-        for e in before.of("file")
-        if e.step and e.data["operation"] not in ("read", "exists", "list")
-        for path in e.data["paths"]
-    }
-    return next(
-        (
-            e
-            for e in run.of("file")
-            if e.data["operation"] == "read"
-            and e.where
-            and e.data["existed"]
-            and is_checkpoint(e.data["paths"][0])
-            and e.data["paths"][0] in written
-        ),
-        None,
-    )
+    """Return the event at which a run reads a file that the run before it has written, or None.
+
+    A file that the run itself has written by then says nothing: a program copies its best checkpoint.
+    """
+    written = {path for e in before.of("file") if e.step and _changes(e) for path in e.data["paths"]}
+    rewritten: set[str] = set()
+    for event in run.of("file"):
+        path = event.data["paths"][0]
+        if _changes(event):
+            rewritten.update(event.data["paths"])
+        elif (
+            event.data["operation"] == "read"
+            and event.where
+            and event.data["existed"]
+            and is_checkpoint(path)
+            and path in written - rewritten
+        ):
+            return event
+    return None
+
+
+def _changes(event: Event) -> bool:
+    return event.data["operation"] not in ("read", "exists", "list")

@@ -48,6 +48,7 @@ class JaxProbe:
         self._recorder, self._steps, self._saves = recorder, steps, saves
         self._calls = CallRecorder(recorder)
         self._programs: Counter[int] = Counter()
+        self._trains: dict[int, bool] = {}
         self._kept: list[Any] = []
         self._lines: Counter[int] = Counter()
 
@@ -133,7 +134,8 @@ class JaxProbe:
         count = self._programs[id(program)]
         if count <= _BATCHES:
             self._local_arguments(program, arguments, count, place, processes)
-        if count > self._recorder.page.get(STEP):
+        trains = self._trains.setdefault(id(program), _returns_state(program, arguments))
+        if trains and count > self._recorder.page.get(STEP):
             if self._steps and count > self._steps:
                 self._recorder.write("ended", steps=count - 1)
                 raise SystemExit(0)
@@ -192,6 +194,16 @@ class JaxProbe:
             "global", place=place, name=name, number=self._lines[place], parts=sorted(shards), samples=rows,
             replicated=bool(array.is_fully_replicated), shape=list(array.shape), source=source,
         )  # fmt: skip
+
+
+def _returns_state(program: Any, arguments: Any) -> bool:
+    """Return whether a program returns an array like one of its arguments, as a training step does.
+
+    An evaluation, which may run more often than the step, returns numbers.
+    """
+    given = {(one.shape, str(one.dtype) if one.ndim == 0 else "") for one in arguments if hasattr(one, "ndim")}
+    results = program.out_handler.out_avals
+    return any((one.shape, str(one.dtype) if one.ndim == 0 else "") in given for one in results)
 
 
 def _source(array: Any, args: Any, options: Any) -> str:

@@ -1,0 +1,1 @@
+"""Public programs under ``allranks rehearse``: what it finds in them, and how long it takes."""
