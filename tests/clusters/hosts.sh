@@ -54,6 +54,9 @@ start_host() {
 
 await_slurm() {
   for ((t = 0; t < 300; t++)); do
+    for h in $("$D/on" "${hosts[0]}" sinfo -h -N -t down -o %n 2>/dev/null || true); do
+      "$D/on" "${hosts[0]}" scontrol update NodeName="$h" State=RESUME
+    done
     [ "$("$D/on" "${hosts[0]}" sinfo -h -t idle -o %D 2>/dev/null || true)" = "${#hosts[@]}" ] && return
     sleep 0.05
   done

@@ -1,6 +1,6 @@
-"""A training loop in which one rank comes to an end: ``endings.py FRAMEWORK FOLDER ENDING``, on real ranks.
+"""A training loop in which one rank comes to an end: ``endings.py FRAMEWORK FOLDER ENDING [RANK]``, on real ranks.
 
-Every rank leaves its pid in FOLDER/pids. At step 3, rank 1 leaves the time in FOLDER/end, and ENDING happens to it.
+Every rank leaves its pid in FOLDER/pids. At step 3, RANK (1) leaves the time in FOLDER/end, and ENDING happens to it.
 FRAMEWORK ``plain-jax`` is a loop that knows nothing of us.
 """
 
@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 framework, folder, ending = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+victim = int(sys.argv[4]) if len(sys.argv) > 4 else 1
 STEPS = 400
 
 if framework.endswith("jax"):
@@ -62,6 +63,6 @@ else:
 total = prepare()
 for step in range(STEPS):
     assert total() == size
-    if step == 3 and rank == 1:
+    if step == 3 and rank == victim:
         end()
     time.sleep(0.05)

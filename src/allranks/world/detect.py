@@ -14,7 +14,7 @@ from types import ModuleType
 from allranks.errors import AllranksError, ContradictingSigns
 from allranks.world.base import DEFAULT_TIMEOUT, RankIdentity, World
 from allranks.world.launcher_environment import Decision, Framework, LauncherEnvironment, decide, launcher_of
-from allranks.world.processes import ProcessInfo, local_rank_of, of_this_process
+from allranks.world.processes import ProcessInfo, addresses_of_this_host, local_rank_of, of_this_process
 from allranks.world.sentinel import Sentinel
 from allranks.world.store import LocalStore
 
@@ -156,11 +156,12 @@ def _exchange_hosts(
     sentinel = Sentinel(store, identity.rank, identity.size, me, fail_fast=arguments.fail_fast)
     sentinel.listen()
     world = World(identity, store, timeout=arguments.timeout, listener=sentinel)
-    gathered = world.all_gather(me.to_json(), name="init")
-    everybody = tuple(ProcessInfo(**one) for one in gathered)
+    endpoint = sentinel.open_endpoint(addresses_of_this_host(os.environ))
+    gathered = world.all_gather([me.to_json(), endpoint], name="init")
+    everybody = tuple(ProcessInfo(**process) for process, _ in gathered)
     local_rank = decision.local_rank if decision.local_rank is not None else local_rank_of(identity.rank, everybody)
     world.identity = replace(identity, local_rank=local_rank, hosts=tuple(one.host for one in everybody))
-    sentinel.watch(everybody)
+    sentinel.watch(everybody, gathered[0][1], rendezvous=(decision.address or "").rpartition(":")[0])
     return world
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from allranks.errors import StoreError
 from allranks.world.store import KeyValueStore
 
 
@@ -82,3 +83,31 @@ class WakeUp:
         while self._store.get(f"bell/{bell}") is not None:
             bell += 1
         self._store.set(f"bell/{bell}", b"1")
+
+
+class WakeUpThread:
+    """Call ``heard`` in a thread whenever ``wake`` was called since the last call of ``heard``."""
+
+    def __init__(self, heard: Callable[[], None]) -> None:
+        self._heard = heard
+        self._news = threading.Event()
+        self._news.set()
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="allranks-listener", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._news.set()
+
+    def stop(self) -> None:
+        self._over = True
+        self._news.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._news.wait() and not self._over:
+            self._news.clear()
+            try:
+                self._heard()
+            except StoreError:
+                return  # the sentinel sees it too, and knows whether it is an end in order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -38,6 +39,19 @@ def of_this_process(environ: Mapping[str, str]) -> ProcessInfo:
 def local_rank_of(rank: int, everybody: Sequence[ProcessInfo]) -> int:
     """Return a rank's number among the ranks of its host."""
     return sum(one.host == everybody[rank].host for one in everybody[:rank])
+
+
+def addresses_of_this_host(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the addresses at which other hosts may reach this host, the likeliest first. Sends nothing."""
+    coordinators = [environ.get(name, "").rpartition(":")[0] for name in ("JAX_COORDINATOR_ADDRESS",)]
+    found = []
+    for target in (environ.get("MASTER_ADDR", ""), *coordinators, "192.0.2.1"):  # the last one: the default route
+        with contextlib.suppress(OSError):
+            family, kind, protocol, _, address = socket.getaddrinfo(target or None, 9, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.connect(address)
+                found.append(str(probe.getsockname()[0]))
+    return tuple(dict.fromkeys([*found, socket.gethostname()]))
 
 
 def is_taken(address: str) -> bool:

@@ -4,7 +4,8 @@ How a rank learns that another rank has failed:
 - The failing rank reports it (exception in any thread, non-zero exit, SIGTERM: seen by the agent, before any exit
   handler can hang) in the failure table. The table's wake-up key wakes a thread in every rank.
 - A killed rank (SIGKILL, out of memory) reports nothing. But every rank of the same machine sees its process end, and
-  reports that. If a rank is the only one on its machine, only its launcher sees its end.
+  reports that. Rank 0 does so for the ranks of other machines, and they for rank 0 (`peer_connections`), which also
+  report a host that does not answer.
 - When the rank that serves the store ends, the store ends.
 
 Under ``allranks run`` the launcher does all this, and better. Then the sentinel only records ranks that have ended, so
@@ -28,7 +29,17 @@ from allranks.errors import KeyTimeout, StoreError
 from allranks.evidence import Weight, first_of, weight_of
 from allranks.failure import Failure, describe_exit, shell_exit_code
 from allranks.world import departures, sigterm, workers
+from allranks.world.failure_listener import WakeUpThread
 from allranks.world.failure_table import FailureTable, SharedStore
+from allranks.world.peer_connections import (
+    GIVE_UP_AFTER,
+    PeerConnections,
+    PeerEndpoint,
+    PeerEvent,
+    describe_silence,
+    is_cut_off,
+    watched_ranks,
+)
 from allranks.world.processes import ExitWatch, ProcessInfo
 
 # How long a rank that fails waits whether it hears that another one failed: then its own failure is a consequence. The
@@ -41,7 +52,7 @@ _LAST_WORDS = 1.0
 # How long the rank that serves the store keeps it open for the others to hear of a failure: their last words included,
 # because JAX aborts a rank whose coordinator goes.
 _SERVE = 1.5
-# How long a rank that ends by os._exit may take to tell the others: a store that does not answer must not hold it.
+# How long the end of a rank may wait for the store: a store that does not answer must not hold it.
 _EXIT_PATIENCE = 10.0
 # How long missing ranks have to answer where they are.
 _ANSWER = 2.0
@@ -61,7 +72,10 @@ class Sentinel:
         self._left = False
         self._dead: set[int] = set()
         self._deaths: ExitWatch | None = None
-        self._listeners: list[_WakeUpThread] = []
+        self._peers = PeerConnections(rank, self._on_peer_event)
+        self._is_store_rank_0 = False
+        self._ending = threading.Lock()
+        self._listeners: list[WakeUpThread] = []
         self._thread = threading.Thread(target=self._run_listener, name="allranks-sentinel", daemon=True)
 
     def listen(self) -> None:
@@ -73,16 +87,28 @@ class Sentinel:
         if self._ends_all:
             sigterm.on_sigterm(self._report_sigterm, doomed=self._is_doomed)
 
-    def watch(self, everybody: Sequence[ProcessInfo]) -> None:
-        """Watch the processes of the other ranks on this machine.
+    def open_endpoint(self, addresses: Sequence[str]) -> Mapping[str, Any] | None:
+        """On rank 0, listen for connections of other machines; return what ``watch`` needs on every rank, else None."""
+        if self._rank or "ALLRANKS_CONTROL" in os.environ:
+            return None
+        return {**self._peers.listen(addresses).to_json(), "serves": self._store.serves()}
 
-        ``everybody`` has the processes of all ranks, in rank order.
+    def watch(self, everybody: Sequence[ProcessInfo], endpoint: Mapping[str, Any] | None, *, rendezvous: str) -> None:
+        """Watch the processes of the other ranks.
+
+        ``everybody`` has the processes of all ranks, in rank order, ``endpoint`` is that of rank 0, ``rendezvous`` is
+        the host at which the ranks have joined, or "".
         """
         self._hosts = {rank: one.host for rank, one in enumerate(everybody)}
         here = self._me.machine
         self.near = {r: one.pid for r, one in enumerate(everybody) if here == one.machine != "" and r != self._rank}
         if here and "ALLRANKS_CONTROL" not in os.environ:
             self._deaths = ExitWatch(self.near, self._report_death)
+        if endpoint is not None:
+            addresses = [*filter(None, [rendezvous]), *endpoint["addresses"]]
+            watched = watched_ranks([one.machine for one in everybody])
+            self._is_store_rank_0 = endpoint["serves"]
+            self._peers.watch(PeerEndpoint(tuple(addresses), endpoint["port"], endpoint["secret"]), watched)
 
     def wake(self) -> None:
         """Wake the listening threads of every rank."""
@@ -93,7 +119,7 @@ class Sentinel:
 
         The sentinel's own thread must not be blocked: it would miss a failure.
         """
-        self._listeners.append(_WakeUpThread(heard))
+        self._listeners.append(WakeUpThread(heard))
 
     def before_end(self, finish: Callable[[], object]) -> Callable[[], None]:
         undo: Callable[[], None] = agent.load().before_end(finish)
@@ -142,35 +168,33 @@ class Sentinel:
 
     def _on_report(self, kind: str, **fields: Any) -> None:
         """Handle a message of this rank's agent, in the thread where the event happened."""
+        failure, exit_code = fields.get("failure"), fields.get("exit_code", 0)
+        if failure is not None and kind in ("failed", "leaving", "exiting"):
+            self._run_bounded(lambda: self._report_failure(Failure(**failure)), _EXIT_PATIENCE)
+        elif kind in ("left", "leaving", "exiting"):
+            self._run_bounded(lambda: self._mark_left(exit_code), _EXIT_PATIENCE)
+
+    def _run_bounded(self, work: Callable[[], object], seconds: float) -> None:
+        """Run ``work``, which uses the store, in a thread, and return when it has ended, or after so many seconds."""
+
+        def run() -> None:
+            try:
+                work()
+            except StoreError as error:
+                time.sleep(_SETTLE)  # who sees the rank dead that served the store ends this process
+                self._write_stderr(f"could not tell the other ranks how it ends: {error}")
+
+        thread = threading.Thread(target=run, name="allranks-report", daemon=True)
         try:
-            if kind == "failed" or (kind == "leaving" and fields["failure"] is not None):
-                self._report_failure(Failure(**fields["failure"]))
-            elif kind == "exiting":
-                self._report_exit(fields["failure"])
-            elif kind in ("left", "leaving"):
-                self._mark_left(fields.get("exit_code", 0))
-        except StoreError as error:
-            time.sleep(_SETTLE)  # who sees the rank dead that served the store ends this process
-            self._write_stderr(f"could not tell the other ranks that it has {kind}: {error}")
+            thread.start()
+            thread.join(seconds)
+        except RuntimeError:  # Python 3.12 and newer start no thread once the main thread is in its exit handlers
+            run()
 
     def _mark_left(self, exit_code: int) -> None:
         if not self._left:
             self._left = True
             departures.mark_ended(self._store, self._rank, f"has left (exit code {exit_code})")
-
-    def _report_exit(self, failure: Mapping[str, Any] | None) -> None:
-        """Report an ``os._exit`` to the other ranks, in a thread: the caller of ``os._exit`` does not expect a wait."""
-
-        def report() -> None:
-            with contextlib.suppress(StoreError):
-                if failure is None:
-                    self._mark_left(0)
-                else:
-                    self._report_failure(Failure(**failure))
-
-        thread = threading.Thread(target=report, name="allranks-exit", daemon=True)
-        thread.start()
-        thread.join(_EXIT_PATIENCE)
 
     def _report_sigterm(self) -> None:
         failure = self._failure_of(self._rank, "killed by SIGTERM", sigterm.EXIT_CODE)
@@ -191,13 +215,31 @@ class Sentinel:
         except StoreError:
             return True
 
+    def _on_peer_event(self, event: PeerEvent) -> None:
+        """Handle the end of a rank of another machine, or the silence of its host."""
+        if event.kind == "closed":
+            self._report_death(event.ranks[0], None)
+            return
+        what = describe_silence(event, self._rank, self._hosts, self._peers.count)
+        then = f". The job waits for it, {GIVE_UP_AFTER:.0f} s at most" if event.kind == "silent" else ""
+        self._write_stderr(f"reports: {what}{then}")
+        if event.kind == "lost" and self._ends_all:
+            culprit = self._rank if is_cut_off(event, self._peers.count) else event.ranks[0]
+            failure = self._failure_of(culprit, f"its host has not answered for {event.seconds:.0f} s", 1)
+            self._run_bounded(lambda: self._report_failure(failure), _SERVE)
+            self._end_process(failure)
+
     def _report_death(self, rank: int, wait_code: int | None) -> None:
-        """Report that a rank of this machine has ended, unless that rank has reported it."""
+        """Report that another rank has ended, unless that rank has reported it."""
         self._dead.add(rank)
         if self._heard.is_set():
             return
-        what = "died without a word" if wait_code is None else describe_exit(wait_code)
+        what = (
+            "its process ended without a message: killed, or crashed" if wait_code is None else describe_exit(wait_code)
+        )
         failure = self._failure_of(rank, what, 1 if wait_code is None else shell_exit_code(wait_code))
+        if rank == 0 and self._is_store_rank_0 and self._ends_all and not self._left:
+            self._end_process(failure)  # at once: JAX is about to abort this process
         try:
             if rank in departures.read_ended(self._store):
                 return
@@ -206,7 +248,7 @@ class Sentinel:
                 return
             self._report_failure(failure)
         except StoreError:  # it served the store: everybody has to see for himself
-            if self._ends_all:
+            if self._ends_all and not self._left:
                 self._end_process(failure)
 
     def _handle_store_loss(self, error: StoreError) -> None:
@@ -281,15 +323,19 @@ class Sentinel:
 
     def _end_process(self, first: Failure) -> NoReturn:
         """End this process because of the job's first failure, which may be this rank's or another rank's."""
+        self._ending.acquire()  # for good: another thread is not to end it in other words
         if first.rank == self._rank:
             time.sleep(_LAST_WORDS)
         else:
             trace = f"\n{first.traceback.rstrip()}" if self._rank == 0 and first.traceback else ""
             self._write_stderr(f"ends with exit code {first.exit_code}, because {first.headline()}{trace}")
+        self._run_bounded(self._confirm_end, _SERVE + _SETTLE_LONG)
+        self._exit_now(first.exit_code)
+
+    def _confirm_end(self) -> None:
         with contextlib.suppress(StoreError):
             self._failure_table.confirm()
             self._serve_store()
-        self._exit_now(first.exit_code)
 
     def _serve_store(self) -> None:
         """Keep the store open until all ranks have learnt of the failure.
@@ -330,6 +376,7 @@ class Sentinel:
             listener.stop()
         if self._deaths is not None:
             self._deaths.stop()
+        self._peers.stop()
 
     def _failure_of(self, rank: int, what: str, exit_code: int) -> Failure:
         where = whereabouts().partition(" in ")[0] if rank == self._rank else ""
@@ -338,31 +385,3 @@ class Sentinel:
     def _write_stderr(self, text: str) -> None:
         """Write a line to file descriptor 2. (The main thread may hold the lock of Python's ``sys.stderr``.)"""
         os.write(2, f"allranks: rank {self._rank} {text}\n".encode())
-
-
-class _WakeUpThread:
-    """Call ``heard`` in a thread whenever ``wake`` was called since the last call of ``heard``."""
-
-    def __init__(self, heard: Callable[[], None]) -> None:
-        self._heard = heard
-        self._news = threading.Event()
-        self._news.set()
-        self._over = False
-        self._thread = threading.Thread(target=self._run, name="allranks-listener", daemon=True)
-        self._thread.start()
-
-    def wake(self) -> None:
-        self._news.set()
-
-    def stop(self) -> None:
-        self._over = True
-        self._news.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while self._news.wait() and not self._over:
-            self._news.clear()
-            try:
-                self._heard()
-            except StoreError:
-                return  # the sentinel sees it too, and knows whether it is an end in order

@@ -15,12 +15,13 @@ from typing import Protocol
 
 from allranks.checkpoint import paths
 from allranks.checkpoint.memory import placement
-from allranks.checkpoint.memory.peers import Memory, MemoryServer, RemoteMemory, addresses_of_this_host
+from allranks.checkpoint.memory.peers import Memory, MemoryServer, RemoteMemory
 from allranks.digest import digest, show
 from allranks.errors import StorageError
 from allranks.storage.base import BlockSource, Storage
 from allranks.storage.local import LocalStorage
 from allranks.world.base import World
+from allranks.world.processes import addresses_of_this_host
 
 _VARIABLE, _DEFAULT = "ALLRANKS_MEMORY_FOLDER", "/dev/shm"  # noqa: S108
 

@@ -17,7 +17,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -288,19 +288,6 @@ class RemoteMemory:
             time.monotonic() + _BACK_OFF,
         )
         raise OSError(self._failed)
-
-
-def addresses_of_this_host(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the addresses at which other hosts may reach this host, the likeliest first. Sends nothing."""
-    coordinators = [environ.get(name, "").rpartition(":")[0] for name in ("JAX_COORDINATOR_ADDRESS",)]
-    found = []
-    for target in (environ.get("MASTER_ADDR", ""), *coordinators, "192.0.2.1"):  # the last one: the default route
-        with suppress(OSError):
-            family, kind, protocol, _, address = socket.getaddrinfo(target or None, 9, type=socket.SOCK_DGRAM)[0]
-            with socket.socket(family, kind, protocol) as probe:
-                probe.connect(address)
-                found.append(str(probe.getsockname()[0]))
-    return tuple(dict.fromkeys([*found, socket.gethostname()]))
 
 
 def _proof_of_secret(secret: bytes, who: bytes, numbers: bytes) -> bytes:
