@@ -14,15 +14,15 @@ from allranks.engines.clients.programs import output
 
 def test_a_program_that_fails_is_reported_in_its_own_words() -> None:
     fails = [sys.executable, "-c", "import sys; sys.exit(sys.stdin.read() + ': no such partition')"]
-    with pytest.raises(EngineFailed, match=r"slurm: .*python.* failed: gpu: no such partition\. Choose another\."):
-        output(fails, kind="slurm", given="gpu", remedy="Choose another.")
+    with pytest.raises(EngineFailed, match=r"slurm: .*python.* failed: gpu: no such partition\."):
+        output(fails, kind="slurm", given="gpu", install="")
     with pytest.raises(EngineFailed, match="exit code 3"):
-        output([sys.executable, "-c", "raise SystemExit(3)"], kind="slurm")
+        output([sys.executable, "-c", "raise SystemExit(3)"], kind="slurm", install="")
 
 
 def test_a_program_that_is_missing_is_reported() -> None:
     with pytest.raises(EngineFailed, match=r"slurm: the program 'no-such-program' is not in PATH\. Log in\."):
-        output(["no-such-program"], kind="slurm", remedy="Log in.")
+        output(["no-such-program"], kind="slurm", install="Log in.")
 
 
 def test_a_file_is_followed_until_its_job_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,9 @@ FRAMEWORKS = {
     "transformers": "huggingface.py",
     "lightning": "lightning.py",
     "accelerate": "accelerate.py",
+    "kubernetes": "kubernetes.py",
+    "sky": "skypilot.py",
+    "ray": "ray.py",
 }
 # The name of one of our modules, or its beginning, as an f-string may have it.
 _MODULE = re.compile(r"allranks(\.\w+)+\.?")

@@ -61,8 +61,8 @@ def tables(folder: Path) -> dict[str, tuple[str, Any]]:
     return found
 
 
-def profile_of(name: str, folder: Path) -> NamedProfile:
-    """Return the profile with this name.
+def profile_of(name: str, folder: Path, *, complete: bool = True) -> NamedProfile:
+    """Return the profile with this name. Only ``submit`` needs it to be ``complete``.
 
     The name of a kind (``slurm``) is also the name of a profile without options. Raises ConfigWrong for any other name.
     """
@@ -86,7 +86,8 @@ def profile_of(name: str, folder: Path) -> NamedProfile:
             f"{where}: profile {name!r}: kind: expected one of {', '.join(KINDS)}, found {kind!r}.",
             remedy='Add kind = "slurm", for example.' if "kind" not in table else "",
         )
-    return NamedProfile(name, KINDS[kind], profile.read(KINDS[kind].profile, name, table, where or name), where)
+    options = profile.read(KINDS[kind].profile, name, table, where or name, complete=complete)
+    return NamedProfile(name, KINDS[kind], options, where)
 
 
 def _names(known: Mapping[str, object], kinds: Mapping[str, object]) -> str:

@@ -73,7 +73,7 @@ def _ls(arguments: argparse.Namespace) -> int:
     failures = []
     for name in names:
         try:
-            found += profile_of(name, Path.cwd()).client().jobs()
+            found += profile_of(name, Path.cwd(), complete=False).client().jobs()
         except EngineFailed as error:
             failures.append(f"allranks jobs ls: profile {name!r}: {error}")
     _print_rows(sorted(set(found), key=lambda row: row.id), as_json=arguments.json)
@@ -107,7 +107,7 @@ def _client(arguments: argparse.Namespace) -> tuple[Engine, str]:
             f"{arguments.id!r} is no id of a job: expected KIND:..., with a kind of {', '.join(KINDS)}.",
             remedy="`allranks submit` prints the id; `allranks jobs ls` lists the ids.",
         )
-    profile = profile_of(arguments.on or kind, Path.cwd())
+    profile = profile_of(arguments.on or kind, Path.cwd(), complete=False)
     if profile.kind.name != kind:
         raise ConfigWrong(f"--on {arguments.on}: expected a profile of kind {kind}, found kind {profile.kind.name}.")
     return profile.client(), reference

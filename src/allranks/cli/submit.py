@@ -230,7 +230,7 @@ def _help(argv: Sequence[str]) -> str:
     name = next((after for word, after in pairwise(argv) if word == "--on"), "")
     name = name or next((word.partition("=")[2] for word in argv if word.startswith("--on=")), "")
     if name:
-        return _help_of(profile_of(name, Path.cwd()).kind)
+        return _help_of(profile_of(name, Path.cwd(), complete=False).kind)
     width = max(map(len, KINDS))
     kinds = "\n".join(f"  {kind.name:<{width}}  {kind.tested} ({kind.on})" for kind in KINDS.values())
     return parser(_EPILOG.format(kinds=kinds)).format_help()

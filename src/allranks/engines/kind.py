@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from allranks.engines.kinds import slurm, ssh
+from allranks.engines.kinds import kubernetes, slurm, ssh, tpu
 
 END_TO_END = "tested end to end"
 RENDERED = "rendered and schema-checked, not run by us"
@@ -55,6 +55,26 @@ KINDS = {
             output="`submit` shows it; a file on each host",
             tested=END_TO_END,
             on="OpenSSH 9.2, four hosts",
+        ),
+        Kind(
+            "kubernetes",
+            kubernetes.Profile,
+            "allranks.engines.clients.kubernetes",
+            starts="a JobSet or TrainJob, one pod per host",
+            stop="the end of a pod: eviction, `jobs cancel`",
+            output="the pods' logs",
+            tested=RENDERED,
+            on="models of Kubeflow Trainer 2.3, schemas of Kubernetes 1.32",
+        ),
+        Kind(
+            "tpu",
+            tpu.Profile,
+            "allranks.engines.clients.tpu",
+            starts="`gcloud compute tpus tpu-vm ssh --worker=all`, or the start-up script of a queued resource",
+            stop="the end of a TPU VM, `jobs cancel`",
+            output="a file on each host",
+            tested=RENDERED,
+            on="an imitation of gcloud",
         ),
     )
 }

@@ -23,10 +23,11 @@ def option(help_text: str, default: Any = MISSING, *, choices: Sequence[str] = (
     return field(default=default, metadata=about)
 
 
-def read(kind: type[T], name: str, table: Mapping[str, Any], where: str) -> T:
+def read(kind: type[T], name: str, table: Mapping[str, Any], where: str, *, complete: bool = True) -> T:
     """Convert the table of the profile ``name`` in the file ``where`` to a profile of a kind.
 
-    Raises ConfigWrong for an unknown option, a value of the wrong type, and for an option that is missing.
+    Raises ConfigWrong for an unknown option, a value of the wrong type, and for an option that is missing; without
+    ``complete``, a text that is missing is empty.
     """
     known = {one.name.replace("_", "-"): one for one in fields(kind)}  # type: ignore[arg-type]
     types_of = typing.get_type_hints(kind)
@@ -42,7 +43,11 @@ def read(kind: type[T], name: str, table: Mapping[str, Any], where: str) -> T:
             expected = f"expected one of {', '.join(choices)}"
             raise ConfigWrong(f"{where}: profile {name!r}: {key}: {expected}, found {value!r}.")
     for key, one in known.items():
-        if one.name not in values and one.default is MISSING and one.default_factory is MISSING:
+        if one.name in values or one.default is not MISSING or one.default_factory is not MISSING:
+            continue
+        if not complete:
+            values[one.name] = ""
+        else:
             raise ConfigWrong(
                 f"{where}: profile {name!r}: {key} is missing: {one.metadata['help']}.",
                 remedy=f'Add {key} = "..." to [{TABLE}.{name}].',

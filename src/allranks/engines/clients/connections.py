@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -45,7 +47,7 @@ def hold(commands: Mapping[str, Sequence[str]], given: Mapping[str, str], *, gra
             raise EngineFailed(f"the connection to host {group.ended[0]} failed; the job was ended.")
         return common_exit_code(group.codes)
     finally:
-        group.kill()
+        group.close()
 
 
 def lines(commands: Mapping[str, Sequence[str]], given: Mapping[str, str]) -> Iterator[str]:
@@ -55,7 +57,7 @@ def lines(commands: Mapping[str, Sequence[str]], given: Mapping[str, str]) -> It
         for host, line in group.lines(None):
             yield with_host(host, line, of=len(commands))
     finally:
-        group.kill()
+        group.close()
 
 
 def outputs(commands: Mapping[str, Sequence[str]], given: Mapping[str, str], *, kind: str) -> dict[str, str]:
@@ -95,6 +97,7 @@ class _Group:
         self.codes: list[int] = []
         self._lines: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
         self._processes = {}
+        self._readers = []
         for host, argv in commands.items():
             process = subprocess.Popen(
                 argv,
@@ -106,7 +109,8 @@ class _Group:
                 start_new_session=True,
             )
             self._processes[host] = process
-            threading.Thread(target=self._read, args=(host, process, given[host]), daemon=True).start()
+            self._readers.append(threading.Thread(target=self._read, args=(host, process, given[host]), daemon=True))
+            self._readers[-1].start()
 
     def _read(self, host: str, process: subprocess.Popen[str], given: str) -> None:
         assert process.stdin is not None
@@ -116,6 +120,7 @@ class _Group:
             process.stdin.flush()
         for line in process.stdout:
             self._lines.put((host, line.rstrip("\n")))
+        process.stdout.close()
         process.wait()
         self._lines.put((host, None))
 
@@ -148,8 +153,11 @@ class _Group:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
 
-    def kill(self) -> None:
+    def close(self) -> None:
+        """Kill the processes that have not ended, and their children."""
         for process in self._processes.values():
             if process.poll() is None:
-                process.kill()
-                process.wait()
+                os.killpg(process.pid, signal.SIGKILL)  # gcloud has children
+        for reader in self._readers:
+            reader.join()
+        self.release()

@@ -10,22 +10,22 @@ from collections.abc import Sequence
 from allranks.engines.base import EngineFailed
 
 
-def need(program: str, *, kind: str, remedy: str) -> None:
-    """Raise EngineFailed if a program is not in PATH."""
+def need(program: str, *, kind: str, install: str) -> None:
+    """Raise EngineFailed if a program is not in PATH; ``install`` says what to do then."""
     if shutil.which(program) is None:
-        raise EngineFailed(f"{kind}: the program {program!r} is not in PATH.", remedy=remedy)
+        raise EngineFailed(f"{kind}: the program {program!r} is not in PATH.", remedy=install)
 
 
-def output(argv: Sequence[str], *, kind: str, given: str = "", remedy: str = "") -> str:
+def output(argv: Sequence[str], *, kind: str, install: str, given: str = "") -> str:
     """Run a program, and return what it prints. ``given`` is its standard input.
 
     Raises EngineFailed with the program's own words if its exit code is not 0.
     """
-    need(argv[0], kind=kind, remedy=remedy)
+    need(argv[0], kind=kind, install=install)
     done = subprocess.run(argv, input=given, capture_output=True, text=True, check=False)
     if done.returncode:
         words = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
-        raise EngineFailed(f"{kind}: {argv[0]} failed: {words.rstrip('.')}.", remedy=remedy)
+        raise EngineFailed(f"{kind}: {argv[0]} failed: {words.rstrip('.')}.")
     return done.stdout
 
 

@@ -11,7 +11,7 @@ from allranks.engines.clients import programs, tail
 from allranks.engines.kinds import slurm
 
 _POLL = 1.0
-_NO_SLURM = "Run this on a login node of the cluster, where Slurm's commands are installed."
+_INSTALL = "Run this on a login node of the cluster, where Slurm's commands are installed."
 
 
 class Client:
@@ -28,20 +28,23 @@ class Client:
         if "%" not in str(folder):
             folder.mkdir(parents=True, exist_ok=True)  # without it, Slurm ends the job without a word
         text = slurm.script(job, self._profile, launcher=self._launcher)
-        printed = programs.output(["sbatch", "--parsable"], kind="slurm", given=text, remedy=self._remedy())
+        try:
+            printed = _output(["sbatch", "--parsable"], given=text)
+        except EngineFailed as error:
+            raise EngineFailed(str(error), remedy=self._partitions()) from error
         report(printed.strip().partition(";")[0])
 
-    def _remedy(self) -> str:
-        """Return what to do when sbatch refuses a job: the partitions that there are, if Slurm names them."""
+    def _partitions(self) -> str:
+        """Return which partitions there are, if Slurm names them."""
         try:
-            found = programs.output(["sinfo", "--noheader", "--format=%R"], kind="slurm").split()
+            found = ", ".join(sorted(set(_output(["sinfo", "--noheader", "--format=%R"]).split())))
         except EngineFailed:
-            return _NO_SLURM
-        return f"There are the partitions {', '.join(sorted(set(found)))}; the profile has {self._profile.partition!r}."
+            return ""
+        return f"There are the partitions {found}; the profile has {self._profile.partition!r}."
 
     def jobs(self) -> list[JobRow]:
         argv = ["squeue", "--me", "--states=all", "--noheader", f"--format={slurm.JOB_FORMAT}"]
-        return slurm.rows(programs.output(argv, kind="slurm", remedy=_NO_SLURM))
+        return slurm.rows(_output(argv))
 
     def logs(self, reference: str, *, follow: bool) -> Iterator[str]:
         path = Path(self._fields(reference).get("StdOut", ""))
@@ -54,7 +57,7 @@ class Client:
 
     def cancel(self, reference: str) -> None:
         self._fields(reference)  # scancel says nothing of a job that does not exist
-        programs.output(["scancel", reference], kind="slurm", remedy=_NO_SLURM)
+        _output(["scancel", reference])
 
     def _exit_code(self, reference: str) -> int | None:
         return slurm.exit_code(self._fields(reference))
@@ -64,7 +67,7 @@ class Client:
         if not reference.isdecimal():
             raise EngineFailed(f"slurm: {reference!r} is no job: expected a number, as in slurm:4711.")
         try:
-            return slurm.fields(programs.output(["scontrol", "show", "job", reference], kind="slurm"))
+            return slurm.fields(_output(["scontrol", "show", "job", reference]))
         except EngineFailed as error:
             if accounted := _accounted(reference):
                 return accounted
@@ -79,7 +82,11 @@ def _accounted(reference: str) -> dict[str, str] | None:
     """Return the state and the exit code of a job in Slurm's accounting; None without accounting."""
     argv = ["sacct", "-X", "-n", "-P", "--format=State,ExitCode", f"--jobs={reference}"]
     try:
-        state, _, code = programs.output(argv, kind="slurm").partition("\n")[0].partition("|")
+        state, _, code = _output(argv).partition("\n")[0].partition("|")
     except EngineFailed:
         return None
     return {"JobState": state.split()[0], "ExitCode": code} if state else None
+
+
+def _output(argv: list[str], given: str = "") -> str:
+    return programs.output(argv, kind="slurm", install=_INSTALL, given=given)

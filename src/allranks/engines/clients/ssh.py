@@ -11,7 +11,7 @@ from allranks.engines.clients import connections, programs
 from allranks.engines.host_script import HostJob, common_exit_code, exit_codes, list_jobs, rows
 from allranks.engines.kinds import ssh
 
-_REMEDY = "Install the client of OpenSSH (and rsync for sync = true)."
+_INSTALL = "Install the client of OpenSSH (and rsync for sync = true)."
 
 
 class Client:
@@ -33,14 +33,14 @@ class Client:
         token = secrets.token_hex(3)
         if self._profile.sync:
             for host in self._profile.hosts:
-                programs.output(ssh.copy(job, self._profile, host), kind="ssh", remedy=_REMEDY)
+                programs.output(ssh.copy(job, self._profile, host), kind="ssh", install=_INSTALL)
         scripts = self._scripts(job, token)
         reference = ssh.host_job(job, self._profile, token).reference
         if self._profile.detach:
             self._on_all(scripts)
             report(reference)
             return None
-        programs.need("ssh", kind="ssh", remedy=_REMEDY)
+        programs.need("ssh", kind="ssh", install=_INSTALL)
         report(reference)
         commands = {host: ssh.connect(self._profile, host, script) for host, script in scripts.items()}
         return connections.hold(commands, scripts, grace=job.grace)
@@ -58,7 +58,7 @@ class Client:
         job, hosts = ssh.parse(reference, self._profile)
         script = job.logs(follow=follow)
         commands = {host: ssh.connect(self._profile, host, script) for host in hosts}
-        programs.need("ssh", kind="ssh", remedy=_REMEDY)
+        programs.need("ssh", kind="ssh", install=_INSTALL)
         yield from connections.lines(commands, dict.fromkeys(hosts, script))
 
     def wait(self, reference: str) -> int:
@@ -74,6 +74,6 @@ class Client:
 
     def _on_all(self, scripts: Mapping[str, str]) -> dict[str, str]:
         """Run a script on each host, all at once, and return what each prints."""
-        programs.need("ssh", kind="ssh", remedy=_REMEDY)
+        programs.need("ssh", kind="ssh", install=_INSTALL)
         commands = {host: ssh.connect(self._profile, host, script) for host, script in scripts.items()}
         return connections.outputs(commands, scripts, kind="ssh")
