@@ -18,7 +18,7 @@ NEEDED = (
     *("jax", "torch", "equinox", "obstore", "moto", "transformers"),
     *("msgpack", "safetensors", "flax", "orbax"),
     *("lightning", "accelerate", "tensorboard", "wandb", "mlflow"),
-    *("kubernetes", "kubernetes_validate", "kubeflow_trainer_api", "yaml"),
+    *("kubernetes", "kubernetes_validate", "kubeflow_trainer_api", "yaml", "sky", "ray"),
     *("pyarrow", "orjson", "zstandard", "cloudpickle", "tokenizers", "tiktoken", "datasets", "grain", "torchdata"),
 )
 MISSING = [module for module in NEEDED if find_spec(module) is None]

@@ -210,6 +210,7 @@ def test_a_program_that_is_missing_is_named(
         ("[0, 2-3] a", {0, 2, 3}, True),
         ("me@node-2.lan: (3) a", {3}, False),
         ("h1: [3] a", {3}, True),
+        ("(head, rank=0, pid=17) (1-2) a", {1, 2}, False),
         ("first failure: rank 1", set(), False),
         ("[info] a", set(), False),
         ("", set(), False),

@@ -1,13 +1,14 @@
 """Read the frame that ``allranks run`` puts before each line: ``[0-3]`` on stdout, ``(0-3)`` on stderr.
 
-In the merged view of several hosts, the name of the host comes first: ``node2: [8-15] step 1``.
+In the merged view of several hosts, the name of the host comes first: ``node2: [8-15] step 1``; SkyPilot writes
+``(train, pid=17) `` there.
 """
 
 from __future__ import annotations
 
 import re
 
-_FRAME = re.compile(r"(?:[\w.@-]+: )?(\[|\()([\d,\- ]+)[\])]")
+_FRAME = re.compile(r"(?:\([^()]*=[^()]*\) )?(?:[\w.@-]+: )?(\[|\()([\d,\- ]+)[\])]")
 
 
 def has_rank(line: str, rank: int) -> bool:

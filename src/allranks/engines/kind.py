@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from allranks.engines.kinds import kubernetes, slurm, ssh, tpu
+from allranks.engines.kinds import kubernetes, ray, skypilot, slurm, ssh, tpu
 
 END_TO_END = "tested end to end"
 RENDERED = "rendered and schema-checked, not run by us"
@@ -75,6 +75,26 @@ KINDS = {
             output="a file on each host",
             tested=RENDERED,
             on="an imitation of gcloud",
+        ),
+        Kind(
+            "skypilot",
+            skypilot.Profile,
+            "allranks.engines.clients.skypilot",
+            starts="SkyPilot, on each node of a task",
+            stop="`jobs cancel`, the end of a spot machine",
+            output="SkyPilot's logs",
+            tested=RENDERED,
+            on="the task was read by SkyPilot 0.14",
+        ),
+        Kind(
+            "ray",
+            ray.Profile,
+            "allranks.engines.clients.ray",
+            starts="an actor in each bundle of a placement group",
+            stop="`jobs cancel`",
+            output="the job's log in Ray",
+            tested=END_TO_END,
+            on="Ray 2.60, a local cluster",
         ),
     )
 }

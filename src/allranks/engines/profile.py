@@ -63,9 +63,10 @@ def _checked(what: str, value: Any, expected: Any) -> Any:
             return tuple(value)
         raise ConfigWrong(f"{what}: expected a list of texts, found {value!r}.")
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        if isinstance(value, Mapping) and all(isinstance(one, str) for one in value.values()):
+        of_texts = typing.get_args(expected)[1] is str
+        if isinstance(value, Mapping) and not (of_texts and any(not isinstance(one, str) for one in value.values())):
             return dict(value)
-        raise ConfigWrong(f"{what}: expected a table of texts, found {value!r}.")
+        raise ConfigWrong(f"{what}: expected a table{' of texts' if of_texts else ''}, found {value!r}.")
     if isinstance(expected, types.UnionType):
         expected = next(one for one in typing.get_args(expected) if one is not type(None))
     if expected is float and type(value) is int:
