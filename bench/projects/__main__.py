@@ -42,7 +42,8 @@ def rehearse(program: Program, root: Path, more: Sequence[str]) -> Mapping[str, 
     report = root.with_name(f"{root.name}.json")
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "allranks", "rehearse", *shlex.split(program.options), *more]
-    command += ["--output-format", "json", "--output-file", os.fspath(report), *shlex.split(program.command)]
+    command += ["--output-format", "json", "--output-file", os.fspath(report)]
+    command += shlex.split(program.command.replace("{root}", os.fspath(root.resolve())))
     environ, folder = {**os.environ, **program.environ}, root / program.folder
     done = subprocess.run(command, cwd=folder, env=environ, stdout=subprocess.DEVNULL, check=False)
     if not report.exists():

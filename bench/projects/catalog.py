@@ -13,7 +13,7 @@ from bench.projects import prepare
 class Program:
     """One program of a public repository. It runs in ``folder`` of the repository.
 
-    - ``command`` follows the ``options`` of `allranks rehearse`.
+    - ``command`` follows the ``options`` of `allranks rehearse`. ``{root}`` in it is the root of the repository.
     - ``make`` gets the root of the repository and makes small data in it.
     - ``paths``: the parts of the repository that are needed; without them all.
     - ``packages`` are needed beside torch, jax and the packages of this project's tests.
@@ -146,7 +146,7 @@ PROGRAMS = (
         "midgpt",
         "AllanYangZhou/midGPT",
         "482be37b02f6b2a9116d09c081e427e17a507d91",
-        "launch.py --config=tiny --rundir=out --multihost",
+        "launch.py --config=tiny --rundir={root}/out --multihost",
         options="-n 2 -d 4",
         packages=("equinox", "optax", "orbax-checkpoint", "gcsfs", "wandb"),
         environ=OFFLINE,

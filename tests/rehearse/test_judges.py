@@ -73,6 +73,17 @@ FILES: dict[str, tuple[Script, list[tuple[str, int]]]] = {
         .file(1, "read", "v", line=4),
         [("AR405", 4)],
     ),
+    "renamed into place, read where it may be missing": (
+        Script(2)
+        .file(0, "create", "v.tmp", line=2)
+        .file(0, "rename", "v.tmp", "v", line=3)
+        .file(1, "read", "v", line=4, caught=True),
+        [],
+    ),
+    "written in place, read where it may be missing": (
+        Script(2).file(0, "create", "v", line=2, existed=False).file(1, "read", "v", line=4, caught=True),
+        [("AR405", 4)],
+    ),
     "a lock file is opened by all": (
         Script(2)
         .file(0, "create", "lock", line=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -19,6 +20,7 @@ from allranks.launch.console import Console
 from allranks.launch.engines import local
 from allranks.launch.job import Job
 from allranks.launch.result import JobResult
+from allranks.rehearse.guards import ANY_ERROR, guards_of
 from allranks.rehearse.monitor import Monitor
 from allranks.rehearse.probe import hosts
 from allranks.rehearse.probe.files import is_interesting, is_restored
@@ -143,7 +145,26 @@ def _trace(ranks: int, folder: Path, server: Server, obstacle: str, real: Callab
     struck = [(_event(effect, places), action) for effect, action in server.struck]
     events += [replace(event, kind="fault", data={"action": action, "steps": event.step}) for event, action in struck]
     notes = [f"{UNWATCHED}: {obstacle}"] if obstacle else []
-    return merged(ranks, events, notes)
+    return merged(ranks, map(_marked, events), notes)
+
+
+def _marked(event: Event) -> Event:
+    """Return the event; a read that may fail, because the program catches the error, has ``caught`` in its data."""
+    if event.kind != "file" or event.data["operation"] != "read" or not may_be_missing(event.place[:_CALLERS]):
+        return event
+    return replace(event, data={**event.data, "caught": True})
+
+
+@functools.cache
+def may_be_missing(frames: tuple[Frame, ...]) -> bool:
+    """Return whether one of these lines is in a ``try`` that goes on without the file, if there is none."""
+    guards = ((frame, guard) for frame in frames for guard in guards_of(frame.path))
+    return any(frame.line in g.lines and g.caught & _NO_FILE and not g.gives_up for frame, g in guards)
+
+
+# Errors that a program catches if a file need not be there; and how far from the read.
+_NO_FILE = ANY_ERROR | {"FileNotFoundError", "OSError", "IOError", "EnvironmentError"}
+_CALLERS = 3
 
 
 def _really(event: Event, real: Callable[[int, str], str] | None) -> Event:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ast
-import functools
-import linecache
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 from typing import Any
 
 from allranks.rehearse.accelerator import names
+from allranks.rehearse.guards import ANY_ERROR, guards_of
 
 _IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError"})
-_ANY_ERROR = frozenset({"Exception", "BaseException", ""})
 
 
 class Finder:
@@ -52,45 +49,17 @@ class _Refusal:
 
 
 def _can_fail(frame: FrameType | None) -> bool:
-    """Return whether a caller catches the failure of an import, at the line where it imports (or asks for the spec)."""
-    while frame is not None:
-        if frame.f_lineno in _guarded_lines(frame.f_code.co_filename):
-            return True
-        frame = frame.f_back
-    return False
-
-
-@functools.cache
-def _guarded_lines(path: str) -> frozenset[int]:
-    """Return the lines of a file in a ``try`` or ``with suppress`` that catches ImportError.
+    """Return whether a caller catches the failure of an import, at the line where it imports (or asks for the spec).
 
     A block that catches every error counts if it imports at its top level.
     """
-    try:
-        tree = ast.parse("".join(linecache.getlines(path)))
-    except (SyntaxError, ValueError):
-        return frozenset()
-    lines: set[int] = set()
-    for node in ast.walk(tree):
-        caught = set(_caught(node))
-        if isinstance(node, ast.Try | ast.With) and caught:
-            imports = any(isinstance(statement, ast.Import | ast.ImportFrom) for statement in node.body)
-            if caught & _IMPORT_ERRORS or (caught & _ANY_ERROR and imports):
-                lines |= set(range(node.body[0].lineno, (node.body[-1].end_lineno or node.body[-1].lineno) + 1))
-    return frozenset(lines)
-
-
-def _caught(node: ast.AST) -> Iterator[str]:
-    """Yield the names of the errors that a block catches, without their modules; "" for a bare ``except``."""
-    each: list[ast.expr | None] = []
-    if isinstance(node, ast.Try):
-        each = [handler.type for handler in node.handlers]
-    elif isinstance(node, ast.With):
-        calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
-        each = [one for call in calls if ast.unparse(call.func).endswith("suppress") for one in call.args]
-    for one in each:
-        for error in one.elts if isinstance(one, ast.Tuple) else [one]:
-            yield ast.unparse(error).rpartition(".")[2] if error is not None else ""
+    while frame is not None:
+        for guard in guards_of(frame.f_code.co_filename):
+            is_meant = guard.caught & _IMPORT_ERRORS or (guard.caught & ANY_ERROR and guard.imports)
+            if is_meant and frame.f_lineno in guard.lines:
+                return True
+        frame = frame.f_back
+    return False
 
 
 def attach() -> None:

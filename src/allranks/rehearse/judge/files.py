@@ -159,10 +159,13 @@ def _unordered(order: Order, some: Sequence[Event], others: Sequence[Event]) -> 
 def _is_complete(order: Order, path: _Path, read: Event) -> bool:
     """Return whether a rank can only read a complete file, though nothing orders the read and the write.
 
-    The file is only ever renamed into place, and the rank has published it itself, or has seen that it is there.
+    The file is only ever renamed into place, and the rank has published it itself, or has seen that it is there, or
+    goes on without it.
     """
     if path.writes:
         return False
+    if read.data.get("caught"):
+        return True
     seen = [one for one in (*path.moves, *path.checks) if one.rank == read.rank and order.before(one, read)]
     return any(one.data["operation"] == "rename" or one.data["existed"] for one in seen)
 
