@@ -76,3 +76,21 @@ def test_a_host_that_is_cut_off_is_named_and_ends_the_job(
     others = [log.read_text() for log in logs if log.name != host]
     assert re.search(rf"host {host} (\(ranks? \d\) has not answered|is cut off)", text), text
     assert all(f"(host {host}) failed: its host has not answered" in one for one in others), text
+
+
+ADD = """
+import sys
+import allranks
+world = allranks.init("jax")
+print("sum", sum(world.all_gather(int(sys.argv[1]))), flush=True)
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.needs("jax")
+def test_two_steps_of_one_allocation_are_two_worlds(hosts: Hosts) -> None:
+    """JAX's own detection takes one port for all steps of a job."""
+    step = f'srun --overlap -N4 "{sys.executable}" -c "$0"'
+    script = f"{step} 1 & {step} 10 & wait"
+    job = hosts.run("h0", ["salloc", "-N4", "bash", "-c", script, ADD], timeout=120)
+    assert sorted(re.findall(r"sum \d+", job.stdout)) == ["sum 4"] * 4 + ["sum 40"] * 4, job.stdout

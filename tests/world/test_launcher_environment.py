@@ -211,7 +211,7 @@ def test_contradicting_signs_are_both_named_with_the_cure(case: str) -> None:
         (torchrun(3, 4), {"backend": "single"}, ("single", 0, 1, "", None)),
         (ours(3, 4), {"jax": INSTALLED, "torch": INSTALLED}, ("jax", 3, 4, "allranks", "h:1")),
         (ours(3, 4), {"jax": INSTALLED, "torch": IMPORTED}, ("torch", 3, 4, "allranks", "h:5")),
-        (slurm(3, 4), {"jax": INSTALLED, "torch": INSTALLED}, ("jax", 3, 4, "Slurm", None)),
+        (slurm(3, 4), {"jax": INSTALLED, "torch": INSTALLED}, ("jax", 3, 4, "Slurm", "n01:49369")),
         (slurm(3, 4), {"torch": INSTALLED}, ("torch", 3, 4, "Slurm", "n01:49369")),
         (mpi(3, 4), {"torch": INSTALLED}, ("torch", 3, 4, "Open MPI", "127.0.0.1:49152")),
         (POD, {"jax": INSTALLED, "torch": IMPORTED}, ("jax", None, None, "TPU", None)),

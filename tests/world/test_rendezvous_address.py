@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.world.launcher_environment import first_host, rendezvous_address
+from allranks.world.rendezvous_address import first_host, rendezvous_address
 
 SLURM = {"SLURM_JOB_ID": "1234", "SLURM_STEP_ID": "2", "SLURM_STEP_NODELIST": "gpu[07-09]"}
+
+MPI = {
+    "OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://10.96.0.1,10.148.0.1:34911",
+    "OMPI_MCA_ess_base_jobid": "3076",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+}
+MPI6 = {**MPI, "OMPI_MCA_orte_hnp_uri": "1314521088.0;tcp6://[fe80::b9b:ac5d,2620:10d::2]:43370"}
 
 
 @pytest.mark.parametrize(
@@ -23,13 +30,17 @@ SLURM = {"SLURM_JOB_ID": "1234", "SLURM_STEP_ID": "2", "SLURM_STEP_NODELIST": "g
         ({"MASTER_ADDR": "h", "MASTER_PORT": "65535"}, "torchrun", "jax", "h:65534"),
         ({"MASTER_ADDR": "h", "MASTER_PORT": "9", "JAX_COORDINATOR_PORT": "7"}, "torchrun", "jax", "h:7"),
         ({"MASTER_ADDR": "h", "MASTER_PORT": "9", "JAX_COORDINATOR_ADDRESS": "c:3"}, "torchrun", "jax", "c:3"),
-        (SLURM, "Slurm", "jax", None),
+        (SLURM, "Slurm", "jax", f"gpu07:{49152 + (31 * 1234 + 2) % 8191}"),
+        ({**SLURM, "MASTER_ADDR": "h", "MASTER_PORT": "9", "JAX_COORDINATOR_PORT": "7"}, "Slurm", "jax", "gpu07:7"),
         (SLURM, "Slurm", "torch", f"gpu07:{49152 + (31 * 1234 + 2) % 8191}"),
         ({**SLURM, "MASTER_ADDR": "h", "MASTER_PORT": "9"}, "Slurm", "torch", "h:9"),
         ({"OMPI_MCA_orte_hnp_uri": "1.0;tcp://h:3"}, "Open MPI", "jax", None),
         ({"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, "Open MPI", "jax", "127.0.0.1:49152"),
         ({"OMPI_COMM_WORLD_LOCAL_SIZE": "4", "PMIX_NAMESPACE": "x@5"}, "Open MPI", "torch", "127.0.0.1:49157"),
         ({"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, "Open MPI", "torch", None),
+        ({**MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, "Open MPI", "torch", "127.0.0.1:52228"),
+        (MPI, "Open MPI", "torch", "10.96.0.1:52228"),
+        (MPI6, "Open MPI", "torch", "[fe80::b9b:ac5d]:52228"),
         ({}, "PMI", "torch", None),
     ],
 )
@@ -45,7 +56,9 @@ def test_every_job_of_slurm_meets_at_a_port_of_its_own(job: int, step: int) -> N
 
     def port(job: int, step: int) -> int:
         environ = {**SLURM, "SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)}
-        return int((rendezvous_address(environ, "Slurm", 4, backend="torch") or "").removeprefix("gpu07:"))
+        jax, torch = (rendezvous_address(environ, "Slurm", 4, backend=backend) for backend in ("jax", "torch"))
+        assert jax == torch
+        return int((torch or "").removeprefix("gpu07:"))
 
     assert 49152 <= port(job, step) < 61440
     assert len({port(job, step), port(job + 1, step), port(job, step + 1)}) == 3

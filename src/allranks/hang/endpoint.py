@@ -55,19 +55,35 @@ def socket_name(job: str, rank: int, pid: int) -> Address:
 
 
 def known_addresses() -> list[Address]:
-    """Return the addresses of this machine's ranks, sorted by job and rank; remove the sockets of ended ranks."""
+    """Return the addresses of this machine's ranks, sorted by job and rank; remove the sockets of ended ranks.
+
+    Containers may share the folder: the process ids of their ranks mean nothing here.
+    """
     found = []
     for path in socket_folder().iterdir():
         job, *numbers = path.name.split(".")
         if len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
             continue
         address = Address(path, job, int(numbers[0]), int(numbers[1]))
-        if Path(f"/proc/{address.pid}").exists():
+        if Path(f"/proc/{address.pid}").exists() or _is_served(path):
             found.append(address)
         else:
             address.path.unlink(missing_ok=True)
             address.stacks.unlink(missing_ok=True)
     return sorted(found, key=lambda address: (address.job, address.rank))
+
+
+def _is_served(path: Path) -> bool:
+    """Return whether a process, maybe of another PID namespace, listens at a socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
+        channel.setblocking(False)
+        try:
+            channel.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:  # it is busy, or stopped: its queue of clients is full
+            return True
+    return True
 
 
 def request(address: Address, question: Mapping[str, Any], *, timeout: float) -> dict[str, Any] | None:

@@ -13,12 +13,12 @@ launcher started (a script that forks ranks itself), never fewer: the other proc
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
 from allranks.errors import AllranksError, BarrierTimeout, ContradictingSigns, StoreError
+from allranks.world.rendezvous_address import rendezvous_address
 
 FRAMEWORKS = ("jax", "torch")
 _NO_FRAMEWORK = 'Install one here: pip install "allranks[jax]" or "allranks[torch]".'
@@ -91,6 +91,13 @@ class Decision:
         return BarrierTimeout(
             f"rank {self.rank}: not all {self.size} ranks joined at {self.address} within {seconds:g} s: {why}",
             remedy=f"Were all started, and can they reach that address? ({self.evidence})",
+        )
+
+    def elsewhere(self) -> ContradictingSigns:
+        """Return the error of rank 0 if the address of the rendezvous is that of another host."""
+        return ContradictingSigns(
+            f"rank {self.rank}: {self.address}, where mpirun runs, is no address of this host ({self.evidence}).",
+            remedy="Set MASTER_ADDR (the host of rank 0) and MASTER_PORT (a free port there) for every rank.",
         )
 
     def port_taken(self) -> StoreError:
@@ -282,8 +289,9 @@ def _join_launched(
             f"{launcher.evidence}, but no variable says at which address the ranks can join.",
             remedy="Set MASTER_ADDR (the host of rank 0) and MASTER_PORT (a free port there) for every rank.",
         )
-    if address is not None and _number_of_variable(environment.environ, "LOCAL_WORLD_SIZE", 1) > 1:
-        local_devices = launcher.local_rank
+    shares_host = launcher.name == "Slurm" or _number_of_variable(environment.environ, "LOCAL_WORLD_SIZE", 1) > 1
+    if address is not None and shares_host and "JAX_LOCAL_DEVICE_IDS" not in environment.environ:
+        local_devices = launcher.local_rank  # as JAX's own detections do
     return Decision(
         backend,
         launcher.rank,
@@ -353,48 +361,3 @@ def _number_of_variable(environ: Mapping[str, str], name: str, default: int = -1
 def _slurm_step(environ: Mapping[str, str]) -> int:
     """Return the number of the Slurm step that this process is in, or -1 if it is in none."""
     return _number_of_variable(environ, "SLURM_STEP_ID", -1)
-
-
-# Below the ports that JAX's own detections pick from (61440 and up): a job may use both frameworks. A prime number of
-# them, so that job numbers that differ by a power of two spread.
-_FIRST_PORT, _PORTS = 49152, 8191
-
-
-def rendezvous_address(environ: Mapping[str, str], launcher: str, size: int | None, *, backend: str) -> str | None:
-    """Return the rendezvous ``host:port``, equal on all ranks.
-
-    Return None if it is unknown, or if JAX detects it better. ``launcher`` and ``backend`` are the names in `Decision`.
-    """
-    if size is None:
-        return None
-    if launcher == "allranks" and backend == "jax":
-        return environ.get("ALLRANKS_COORDINATOR")
-    if backend == "jax" and "JAX_COORDINATOR_ADDRESS" in environ:
-        return environ["JAX_COORDINATOR_ADDRESS"]
-    if backend == "jax" and (launcher == "Slurm" or ("OMPI_MCA_orte_hnp_uri" in environ and launcher == "Open MPI")):
-        return None
-    if "MASTER_ADDR" in environ and "MASTER_PORT" in environ:
-        # The torch store itself listens on MASTER_PORT.
-        port = int(environ["MASTER_PORT"])
-        jax_port = environ.get("JAX_COORDINATOR_PORT") or str(port + 1 if port < 65535 else port - 1)
-        return f"{environ['MASTER_ADDR']}:{jax_port if backend == 'jax' else port}"
-    if launcher == "Slurm":
-        host = first_host(environ.get("SLURM_STEP_NODELIST", ""))
-        seed = 31 * int(environ.get("SLURM_JOB_ID", "0")) + int(environ.get("SLURM_STEP_ID", "0"))
-        return f"{host}:{_FIRST_PORT + seed % _PORTS}" if host else None
-    if launcher == "Open MPI" and environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") == str(size):
-        job = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid") or "0"
-        return f"127.0.0.1:{_FIRST_PORT + int(re.sub(r'[^0-9]', '', job) or 0) % _PORTS}"
-    return None
-
-
-def first_host(nodes: str) -> str:
-    """Return the first host of a Slurm node list.
-
-    >>> first_host("gpu[003-007,9],login1"), first_host("a,b")
-    ('gpu003', 'a')
-    """
-    prefix, bracket, rest = nodes.partition("[")
-    if "," in prefix or not bracket:
-        return nodes.partition(",")[0]
-    return prefix + re.split(r"[-,\]]", rest)[0] + rest.partition("]")[2].partition(",")[0]

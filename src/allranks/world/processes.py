@@ -54,11 +54,22 @@ def addresses_of_this_host(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*found, socket.gethostname()]))
 
 
+def is_of_this_host(address: str) -> bool:
+    """Return whether this host has the IP address of ``host:port``."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True
+
+
 def is_taken(address: str) -> bool:
     """Return whether a process listens at ``host:port``."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=1.0).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=1.0).close()
     except OSError:
         return False
     return True

@@ -68,9 +68,10 @@ class _SigtermAction:
         for _ in range(UNREACHABLE):
             thread.join(1.0)
         if thread.is_alive():
-            told = b"allranks: SIGTERM came, and the other ranks cannot be reached: nothing was saved after it.\n"
-            os.write(2, told if actions else b"")
-            agent.load("allranks_agent_exits").leave(program.NOTHING_SAVED if actions else EXIT_CODE)
+            loses_work = bool(actions) or is_too_early()
+            text = b"allranks: SIGTERM came, and the other ranks cannot be reached: nothing was saved after it.\n"
+            os.write(2, text if loses_work else b"")
+            agent.load("allranks_agent_exits").leave(program.NOTHING_SAVED if loses_work else EXIT_CODE)
 
     def _run_actions(self, actions: list[Callable[[], object]]) -> None:
         if not actions or self.doomed():

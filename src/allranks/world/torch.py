@@ -20,7 +20,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from allranks.errors import KeyTimeout, StoreError
 from allranks.world.launcher_environment import Decision
-from allranks.world.processes import is_taken
+from allranks.world.processes import is_of_this_host, is_taken
 from allranks.world.store import no_key
 
 T = TypeVar("T")
@@ -194,8 +194,15 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
     assert decision.rank is not None
     assert decision.size is not None
     where = "env://" if decision.launcher == "torchrun" else f"tcp://{decision.address}"
-    if decision.rank == 0 and not _is_store_in_launcher() and is_taken(decision.address):
-        raise decision.port_taken()
+    if decision.rank == 0 and not _is_store_in_launcher():
+        if (
+            decision.launcher == "Open MPI"
+            and "MASTER_ADDR" not in os.environ
+            and not is_of_this_host(decision.address)
+        ):
+            raise decision.elsewhere()
+        if is_taken(decision.address):
+            raise decision.port_taken()
     try:
         met = rendezvous(where, decision.rank, decision.size, timeout=timedelta(seconds=timeout))
         store, rank, size = next(met)
