@@ -71,7 +71,8 @@ INTERRUPTED = """\
 import os, signal
 
 rank = int(os.environ["RANK"])
-open("both", "w").close()
+with open("both", "w") as file:
+    file.write(str(rank))
 open(f"ready-{rank}", "w").close()
 signal.pause()
 """

@@ -95,6 +95,7 @@ def run_once(
         console.close()
         if server.failure is not None:
             raise server.failure
+        server.note_contents()
         trace = _trace(job.ranks, Path(folder), server, obstacle, real)
     kept = [Event(0, "kept", 0, 0.0, data={"path": path}) for path in journal.not_restored] if journal else []
     trace = replace(trace, events=(*kept, *trace.events))
@@ -182,6 +183,8 @@ def _event(effect: Effect, places: Mapping[int, Mapping[int, tuple[Frame, ...]]]
     data = {"operation": effect.operation, "paths": list(effect.paths), "existed": effect.existed}
     if effect.content:
         data["content"] = effect.content
+    if effect.content_after:
+        data["content_after"] = effect.content_after
     return Event(
         effect.rank,
         "file",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from allranks.findings import Finding
 from allranks.rehearse.judge import (
     arrays,
+    compiling,
     data,
     decisions,
     devices,
@@ -49,6 +50,7 @@ JUDGES: tuple[Judge, ...] = (
     models.judge,
     output.judge,
     partial.judge,
+    compiling.judge,
 )
 
 # The faults that only a rehearsal can see; all other faults have rules of ``allranks check``.
@@ -59,6 +61,9 @@ KINDS: tuple[Kind, ...] = (
     resume.STATE,
     decisions.SWALLOWED,
     exits.BEHIND,
+    exits.CUT_OFF,
+    loading.UNTIED,
+    compiling.RECOMPILES,
     failures.POLLS,
     saves.BUFFERS,
     models.LEFT_OUT,

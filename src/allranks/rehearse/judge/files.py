@@ -32,6 +32,13 @@ WRITE = Kind(
     "Ranks overwrite each other's bytes: the file is the last one's, or a mixture.",
     "Let one rank write (if rank == 0), or give each rank a file of its own.",
 )
+SAME_BYTES = Kind(
+    WRITE.code,
+    WRITE.name,
+    "warning",
+    "The ranks write the same bytes, and nobody reads them in this run: a reader at that moment gets half of the file.",
+    WRITE.advice,
+)
 APPEND = Kind(
     "AR102",
     "ungated-file-write",
@@ -198,9 +205,17 @@ def _writes(case: Case, path: _Path, a: Event, b: Event) -> Iterator[Finding]:
     )
     kind = CHECKPOINT if has_checkpoint_ending(path.path) else WRITE
     kind = MODIFY if is_read_before else APPEND if appends else kind
+    if kind is WRITE and not path.reads and _are_equal(path.writes):
+        kind = SAME_BYTES
     yield from _one(
         finding(kind, f"{ranks} write {case.name(path.path)}, and nothing orders them", a, _evidence(case, a, b))
     )
+
+
+def _are_equal(writes: Sequence[Event]) -> bool:
+    """Return whether each of several writes has left the same content, as the next one has found it."""
+    left = [event.data["content_after"] for event in writes if "content_after" in event.data]
+    return len(left) == len(writes) > 1 and len(set(left)) == 1 and bool(left[0])
 
 
 def _overwritten(case: Case, path: _Path) -> Iterator[Finding]:

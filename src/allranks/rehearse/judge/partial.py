@@ -17,17 +17,50 @@ ONE_RANK = Kind(
     "The ranks that call wait for those that do not: the job hangs.",
     "Let all ranks call it, or none.",
 )
+THREADS = Kind(
+    "AR211",
+    "collective-order-differs",
+    "error",
+    "On a rank where the other thread is first, calls are matched with the wrong ones: a hang, or wrong values.",
+    "Give the thread a group of its own (dist.new_group()), or let the main thread make all calls.",
+)
 # How the key of a call begins that two ranks make: one sends, the other receives.
 _PAIR = "pair "
 
 
 def judge(case: Case) -> Iterator[Finding]:
-    """Yield a finding for the first call in a run that some ranks have not made when they ended."""
+    """Yield a finding for the first call that some ranks have not made when they ended, and for calls in threads."""
     ended = {event.rank for event in case.trace.of("left")}
     for events in sorted(_unmatched(case.trace), key=lambda events: events[0].time):
         if _missing(case.trace, events) <= ended and (one := partial_call(case.trace, events)):
             yield one
-            return
+            break
+    if one := _in_threads(case.trace):
+        yield one
+
+
+def _in_threads(trace: Trace) -> Finding | None:
+    """Return a finding if two threads of a rank call collectives of one group by turns, or None.
+
+    Nothing orders their calls: on another rank the other thread may come first.
+    """
+    for rank, events in trace.by_rank("enter").items():
+        by_group: dict[str, list[Event]] = defaultdict(list)
+        for event in events:
+            if not _is_pair(event):
+                by_group[str(event.data["key"]).rpartition("/")[0]].append(event)
+        for calls in by_group.values():
+            others = [event for event in calls if event.thread != event.process]
+            mains = [event for event in calls if event.thread == event.process]
+            between = [event for event in mains if others and others[0].time < event.time < others[-1].time]
+            if between and others[0].where:
+                text = (
+                    f"rank {rank} calls {others[0].data['name']} in a thread, and {between[0].data['name']} of the "
+                    "same group in its main thread: nothing orders the two"
+                )
+                notes = [("the thread calls here", others[0]), ("the main thread calls here", between[0])]
+                return finding(THREADS, text, others[0], notes)
+    return None
 
 
 def partial_call(trace: Trace, events: Sequence[Event], why: str = "") -> Finding | None:

@@ -5,7 +5,7 @@ The evidence is the state of torch's random generator at the steps. This module 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from allranks.findings import Finding
@@ -51,20 +51,48 @@ def _noise(trace: Trace) -> Iterator[Finding]:
     data = [trace.by_rank(kind) for kind in ("input", "global", "batch")]
     differ = [those for those in data if all(those.values()) and _differ(those)]
     rows = {len(event.data["samples"]) for those in differ for events in those.values() for event in events}
-    draws: dict[object, dict[int, dict[int, Event]]] = defaultdict(lambda: defaultdict(dict))
+    if not rows:
+        return
+    draws: dict[tuple[object, ...], dict[int, dict[int, Event]]] = defaultdict(lambda: defaultdict(dict))
     for event in trace.of("draw"):
-        if event.data["shape"][0] in rows:
-            draws[event.where, event.data["name"]][event.data["count"]][event.rank] = event
-    for by_count in draws.values():
+        key = event.where, event.data["name"], event.data.get("worker", -1), len(event.data["shape"])
+        draws[key][event.data["count"]][event.rank] = event
+    reported: set[object] = set()
+    for (where, *_), by_count in draws.items():
         complete = [by_rank for by_rank in by_count.values() if len(by_rank) == trace.ranks]
+        if where in reported or not complete or not _is_for_rows([one[0] for one in complete], rows):
+            continue
         values = [{event.data["digest"] for event in by_rank.values()} for by_rank in complete]
-        if len(complete) >= _FEWEST and all(len(one) == 1 for one in values) and len(set.union(*values)) > 1:
+        if all(len(one) == 1 for one in values) and len(set.union(*values)) > 1:
+            reported.add(where)
             first = complete[0][0]
             name, shape = first.data["name"], tuple(first.data["shape"])
-            text = f"all ranks draw the same numbers ({name}, shape {shape}) {len(complete)} times, for different data"
-            evidence = [(f"rank {rank}: digest {event.data['digest']}", event) for rank, event in complete[0].items()]
+            what = f"{name}, shape {shape}" if shape else name
+            text = f"all ranks draw the same numbers ({what}) {len(complete)} times, for different data"
+            evidence = [(f"rank {rank}: {event.data['digest']}", event) for rank, event in complete[0].items()]
             if one := finding(SAME_NOISE, text, first, evidence[:2]):
                 yield one
+
+
+# So many single numbers must be equal on all ranks.
+_FEWEST_NUMBERS = 8
+
+
+def _is_for_rows(events: Sequence[Event], rows: set[int]) -> bool:
+    """Return whether draws at one line are for the samples of a rank: an array has a row for each of them.
+
+    Single numbers are drawn where a sample is made (``__getitem__``), or as often in a step as there are samples.
+    """
+    if any(event.data["shape"] for event in events):
+        return len(events) >= _FEWEST and events[0].data["shape"][0] in rows
+    is_sample = any(frame.function == "__getitem__" for frame in events[0].place)
+    counts = Counter(event.step for event in events)
+    full = list(counts.values())[:-1]  # the last step may be incomplete, as only the first draws are recorded
+    is_of_rows = len(full) >= _FEWEST_STEPS and min(full) > 1 and set(full) <= rows
+    return len(events) >= _FEWEST_NUMBERS and (is_sample or is_of_rows)
+
+
+_FEWEST_STEPS = 2
 
 
 def _differ(by_rank: Mapping[int, Sequence[Event]]) -> bool:

@@ -135,7 +135,9 @@ def _of(case: Case, tables: list[Table]) -> Finding | None:
     for i in gradients:
         if later and all(i in table.differing("value") for table in later):
             places = [j for j in gradients if all(j in table.differing("value") for table in later)]
-            return _never_reduced(case, first, later[0], places)
+            return _never_reduced(first, later[0], places)
+    if one := _reduced_no_more(tables):
+        return one
     if any(case.trace.of("join")):
         return None  # a rank that has ended its loop gets the weights of the others when all have ended theirs
     for before, table in pairwise(tables):
@@ -182,8 +184,23 @@ def _has_same_inputs(case: Case) -> bool:
     return bool(steps) and all(len({tuple(event.data["samples"]) for event in events}) == 1 for events in steps)
 
 
-def _never_reduced(case: Case, first: Table, later: Table, places: list[int]) -> Finding | None:
-    del case
+def _reduced_no_more(tables: list[Table]) -> Finding | None:
+    """Return a finding for the first step with gradients that differ, after which the weights never agree again."""
+    for number, (before, after) in enumerate(pairwise(tables)):
+        rest = tables[number + 1 :]
+        places = [
+            i
+            for i in before.differing("gradient")
+            if all(row[i].gradient for row in before.rows)
+            and not before.differing("value", (i,))
+            and all(table.differing("value", (i,)) for table in rest)
+        ]
+        if places and after.number == before.number + 1 and len(rest) > 1:
+            return _never_reduced(before, after, places)
+    return None
+
+
+def _never_reduced(first: Table, later: Table, places: list[int]) -> Finding | None:
     is_all = len(places) == len(first.rows[0])
     what = "the gradients" if is_all else f"the gradients of {_some(first, places)}"
     text = (

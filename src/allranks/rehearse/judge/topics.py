@@ -48,7 +48,7 @@ TOPICS = (
     ),
     Topic(
         "weights",
-        ("AR501", "AR502", "AR702", "AR003", "AR004", "AR011"),
+        ("AR501", "AR502", "AR702", "AR003", "AR004", "AR011", "AR016"),
         ("weights", "arguments"),
         "{} comparisons",
         "no optimizer step was seen",
@@ -63,7 +63,7 @@ TOPICS = (
     Topic("random numbers", ("AR701",), ("weights", "draw"), "{} comparisons", "no random number was drawn"),
     Topic(
         "collectives",
-        ("AR2", "AR013", "AR601", "AR605"),
+        ("AR2", "AR013", "AR014", "AR601", "AR605"),
         ("enter",),
         "{} synchronisations",
         "the ranks never waited for each other",
@@ -75,7 +75,7 @@ TOPICS = (
         "{} decisions by floats",
         "no branch that all ranks reached depends on a float",
     ),
-    Topic("exits", ("AR008", "AR009"), ("left",), "{} ranks ended", "no rank ended by itself"),
+    Topic("exits", ("AR008", "AR009", "AR015"), ("left",), "{} ranks ended", "no rank ended by itself"),
     Topic("metrics", ("AR310",), ("logged",), "{} logged values", "no value was logged to a tracker"),
     Topic("trackers", ("AR103",), ("tracker",), "{} runs begun", "no tracker was used"),
     Topic("output", ("AR012",), ("printed",), "{} lines", "the program printed nothing"),

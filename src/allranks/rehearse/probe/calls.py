@@ -67,16 +67,25 @@ class CallRecorder:
         return synchronisation
 
     def reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a wrapper for a method that returns an array's value; floats of the main thread are recorded."""
+        """Return a wrapper for a method that returns an array's value.
+
+        The numbers of the main thread are recorded: floats, whole numbers, and arrays of one float.
+        """
 
         @functools.wraps(original)
-        def read(array: Any, *args: Any) -> Any:
-            value = original(array, *args)
-            if isinstance(value, float) and is_main_thread():
+        def read(array: Any, *args: Any, **options: Any) -> Any:
+            value = original(array, *args, **options)
+            known = float(value) if isinstance(value, int | float) or _is_number(value) else None
+            if known is not None and not isinstance(value, bool) and is_main_thread():
                 place = self._recorder.place()
                 self._values[place] += 1
                 if place and self._values[place] <= _VALUES:
-                    self._recorder.write("value", place=place, value=value, count=self._values[place])
+                    self._recorder.write("value", place=place, value=known, count=self._values[place])
             return value
 
         return read
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value is an array of numpy with one float."""
+    return getattr(value, "size", 0) == 1 and getattr(getattr(value, "dtype", None), "kind", "") == "f"

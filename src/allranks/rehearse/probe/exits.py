@@ -5,8 +5,10 @@ Also os._exit with exit code 0 while an exception is handled, which hides the ex
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing.process
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -61,10 +63,18 @@ class ExitRecorder:
                 for child, place in self._children:
                     if isinstance(child, subprocess.Popen) and child.poll() is None:
                         self._recorder.write("behind", place=place, what="process", name=_command(child))
+                self._record_daemons()
                 threading.Thread(target=self._watch, name="allranks-exits", daemon=True).start()
             join_threads()
 
         return shutdown
+
+    def _record_daemons(self) -> None:
+        """Record each daemon thread that still runs, and the files that this process has open to write."""
+        alive = [(one, place) for one, place in self._threads if one.is_alive() and one.daemon]
+        files = _open_files() if alive else []
+        for one, place in alive:
+            self._recorder.write("daemon", place=place, name=one.name, native=one.native_id, files=files)
 
     def _watch(self) -> None:
         time.sleep(_PATIENCE)
@@ -90,6 +100,20 @@ class ExitRecorder:
             leave(status)
 
         return leaving
+
+
+def _open_files() -> list[str]:
+    """Return the paths of the regular files that this process has open to write."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            status = os.fstat(int(number))
+            flags = fcntl.fcntl(int(number), fcntl.F_GETFL)
+            if stat.S_ISREG(status.st_mode) and flags & os.O_ACCMODE != os.O_RDONLY:
+                found.append(os.readlink(f"/proc/self/fd/{number}"))
+        except OSError:
+            continue  # the descriptor of the listing itself
+    return found
 
 
 def _command(child: Any) -> str:

@@ -32,6 +32,8 @@ _SYNCHRONISATIONS = (
 _MAKERS = ("make_array_from_process_local_data", "make_array_from_callback")
 # Functions by which a program queries its processes and devices.
 _QUERIES = ("process_index", "process_count", "devices", "device_count")
+# How the name of the event ends by which JAX reports that it has compiled a function.
+_COMPILED = "backend_compile_duration"
 _BATCHES, _ROWS = 200, 256
 # Replicated arguments are recorded at so many runs of a program, and so many elements of each; they are compared
 # between the ranks at the first runs.
@@ -51,6 +53,7 @@ class JaxProbe:
         self._trains: dict[int, bool] = {}
         self._kept: list[Any] = []
         self._lines: Counter[int] = Counter()
+        self._compiled: Counter[str] = Counter()
 
     def watch(self, module: Any) -> None:
         module.distributed.initialize = self._synchronisation(
@@ -62,12 +65,23 @@ class JaxProbe:
         for name in _MAKERS:
             setattr(module, name, self._making(getattr(module, name), name))
         array: Any = sys.modules["jax._src.array"].ArrayImpl
+        for name in ("asarray", "array"):  # they read an array's memory without a call of its methods
+            setattr(np, name, _for_arrays(getattr(np, name), array, self._calls.reading(getattr(np, name))))
         for name in ("item", "__float__"):
             setattr(array, name, self._calls.reading(getattr(array, name)))
         self._watch_parts(array)
         for name in _QUERIES:
             setattr(module, name, self._querying(getattr(module, name), name))
         before_programs(self._before_program)
+        module.monitoring.register_event_duration_secs_listener(self._after_compiling)
+
+    def _after_compiling(self, event: str, _: float, **about: Any) -> None:
+        """Record that JAX has compiled a function which the program called."""
+        if event.endswith(_COMPILED) and is_main_thread() and (place := self._recorder.place()):
+            name = str(about.get("fun_name", ""))
+            self._compiled[name] += 1
+            if name and self._compiled[name] <= _BATCHES:
+                self._recorder.write("compiled", place=place, name=name, count=self._compiled[name])
 
     def _querying(self, original: Callable[..., Any], name: str) -> Callable[..., Any]:
         """Return a wrapper that records whether this process is the only one for JAX when the program queries."""
@@ -204,6 +218,17 @@ def _returns_state(program: Any, arguments: Any) -> bool:
     given = {(one.shape, str(one.dtype) if one.ndim == 0 else "") for one in arguments if hasattr(one, "ndim")}
     results = program.out_handler.out_avals
     return any((one.shape, str(one.dtype) if one.ndim == 0 else "") in given for one in results)
+
+
+def _for_arrays(original: Callable[..., Any], kind: Any, other: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls ``other`` if its first argument is an array of this kind, else ``original``."""
+
+    @functools.wraps(original)
+    def function(*args: Any, **options: Any) -> Any:
+        call = other if args and type(args[0]) is kind else original
+        return call(*args, **options)
+
+    return function
 
 
 def _source(array: Any, args: Any, options: Any) -> str:

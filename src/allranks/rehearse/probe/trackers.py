@@ -1,13 +1,17 @@
-"""Record what a rank sends to experiment trackers: the runs that it begins, and the values that it logs."""
+"""Record what a rank sends to experiment trackers: the runs that it begins, and the values that it logs.
+
+Values that the program writes as JSON are logged values, too.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from allranks.agent import load
-from allranks.rehearse.probe.record import Recorder
+from allranks.rehearse.probe.record import Recorder, is_main_thread
 
 imports = load("allranks_agent_imports")
 
@@ -23,12 +27,15 @@ _TRACKERS = {
 }
 _WRITERS = ("torch.utils.tensorboard.writer", "tensorboardX", "tensorboardX.writer")
 _MOST = 400
+# How deep, and how many keys of a dict, are looked at in a value that is written as JSON.
+_DEPTH, _KEYS = 4, 40
 
 
 def attach(recorder: Recorder) -> None:
     """Watch the known trackers, once they are imported."""
     for name, (begin, log) in _TRACKERS.items():
         imports.after_import(name, functools.partial(_watch, recorder, name, begin, log))
+    imports.after_import("json", functools.partial(_watch_json, recorder))
     for name in _WRITERS:
         imports.after_import(name, functools.partial(_watch_writer, recorder))
 
@@ -49,6 +56,36 @@ def _watch(recorder: Recorder, name: str, begin: str, log: str, module: Any) -> 
         setattr(module, log, _logging(recorder, getattr(module, log), first=0))
     if name == "mlflow" and hasattr(module, "log_metric"):
         module.log_metric = _logging_one(recorder, module.log_metric, first=0)
+
+
+def _watch_json(recorder: Recorder, module: Any) -> None:
+    for name in ("dump", "dumps"):
+        setattr(module, name, _dumping(recorder, getattr(module, name)))
+
+
+def _dumping(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+    counted = [0]
+
+    @functools.wraps(original)
+    def dump(value: Any, *args: Any, **options: Any) -> Any:
+        is_program = recorder.is_users(sys._getframe(1).f_code.co_filename)
+        if is_program and counted[0] < _MOST and is_main_thread():
+            for name, one in _newest(value):
+                counted[0] += _note(recorder, name, one, is_file=True)
+        return original(value, *args, **options)
+
+    return dump
+
+
+def _newest(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the floats in a nested value by their names. Of a list, only the last item is new: it is a history."""
+    if isinstance(value, Mapping) and depth < _DEPTH:
+        for key, one in list(value.items())[:_KEYS]:
+            yield from _newest(one, str(key), depth + 1)
+    elif isinstance(value, list | tuple) and value and depth < _DEPTH:
+        yield from _newest(value[-1], name, depth + 1)
+    elif isinstance(value, float):
+        yield name or "value", value
 
 
 def _watch_writer(recorder: Recorder, module: Any) -> None:
@@ -93,12 +130,12 @@ def _logging_one(recorder: Recorder, original: Callable[..., Any], *, first: int
     return log
 
 
-def _note(recorder: Recorder, name: Any, value: Any) -> int:
+def _note(recorder: Recorder, name: Any, value: Any, *, is_file: bool = False) -> int:
     if not isinstance(name, str) or isinstance(value, str | bytes | bool):
         return 0
     try:
         number = float(value)
     except (TypeError, ValueError):
         return 0
-    recorder.write("logged", name=name, value=number)
+    recorder.write("logged", name=name, value=number, is_file=is_file)
     return 1

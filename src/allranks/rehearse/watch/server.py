@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +42,7 @@ class Effect:
     content: str = ""  # a digest of a small file that is renamed
     place: int = 0  # as the rank's own trace numbers it
     frames: tuple[tuple[str, int, str], ...] = ()
+    content_after: str = ""  # of a small file that is written: a digest of what the next writer has found in it
 
 
 class Treatment(NamedTuple):
@@ -88,6 +89,7 @@ class Server:
         self.effects: list[Effect] = []
         self.struck: list[tuple[Effect, str]] = []
         self.failure: BaseException | None = None
+        self._writers: dict[str, int] = {}
         self.path = path
         self._is_interesting, self._is_restored = is_interesting, is_restored
         self._treat, self._journal = treat, journal
@@ -190,6 +192,7 @@ class Server:
         effect = self._effect(rank, stopped, call) if call is not None else None
         treatment = AS_IT_IS
         if effect is not None:
+            self._note_content(effect)
             self.effects.append(effect)
             if self._on_effect is not None:
                 self._on_effect(self, effect)
@@ -205,6 +208,20 @@ class Server:
             heapq.heappush(self._waiting, (due, stopped.number, rank.listener, stopped, treatment.failing))
         else:
             kernel.answer(rank.listener, stopped, failing=treatment.failing)
+
+    def _note_content(self, effect: Effect) -> None:
+        """Note what the last writer of a file has left in it, before another call changes the file."""
+        if effect.operation not in _WRITES:
+            return
+        path = effect.paths[-1]
+        if (last := self._writers.get(path)) is not None:
+            self.effects[last] = replace(self.effects[last], content_after=_digest(path))
+        self._writers[path] = len(self.effects)
+
+    def note_contents(self) -> None:
+        """Note what the last writer of each file has left. Call this once the ranks have ended."""
+        for path, last in self._writers.items():
+            self.effects[last] = replace(self.effects[last], content_after=_digest(path))
 
     def _effect(self, rank: _Rank, stopped: kernel.Stopped, call: Call) -> Effect | None:
         """Return what a stopped call is about to do, or None if it does not use the program's own files.
@@ -256,6 +273,8 @@ class Server:
         return os.path.normpath(text)
 
 
+# The operations that change a file's content.
+_WRITES = ("create", "write", "append", "truncate", "exclusive")
 # Larger files are not digested, so that the rank does not wait for it.
 _DIGESTED = 1 << 20
 

@@ -16,6 +16,8 @@ from allranks.rehearse.probe.torch import replace_everywhere
 
 # At how many first steps of an optimizer the way of the gradients is recorded, and norms.
 _SUMS, _NORMS = 4, 8
+# How many losses are recorded: they are compared with what the program logs.
+_LOSSES = 400
 # Modules whose results depend on how samples are spread over ranks, or are random.
 _DEPENDENT = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d")
 
@@ -32,7 +34,7 @@ class GradientProbe:
         self._known: list[Any] = []
         self._left: set[Fingerprint | None] = set()
         self._summed: dict[Fingerprint, int] = {}
-        self._is_mean, self._clips = False, 0
+        self._is_mean, self._clips, self._losses = False, 0, 0
         self._dependent: dict[str, None] = {}
 
     def watch_reductions(self, c10d: Any) -> None:
@@ -58,6 +60,11 @@ class GradientProbe:
         @functools.wraps(original)
         def backward(loss: Any, *args: Any, **options: Any) -> Any:
             result = original(loss, *args, **options)
+            if self._losses < _LOSSES and is_main_thread() and loss.numel() == 1:
+                self._losses += 1
+                self._recorder.write(
+                    "value", place=0, value=float(loss.detach().double().cpu().numpy()), count=self._losses
+                )
             if is_main_thread() and any(entry[1] < _SUMS for entry in self._optimizers.values()):
                 self._is_mean = _is_mean(loss.grad_fn)
                 gradients = [one.grad for one in self._known if one.grad is not None]

@@ -37,9 +37,12 @@ class ModuleProbe:
         self._uses: Counter[tuple[int, bool]] = Counter()
         self._buffers: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
         self._versions: dict[str, tuple[Any, int]] = {}
+        self._untied: list[tuple[Any, tuple[str, ...], int, str]] = []
 
     def watch(self, module: Any) -> None:
         self._watch_loading(module.Module)
+        for name in ("load_state_dict", "_apply"):
+            setattr(module.Module, name, self._watching_ties(getattr(module.Module, name), name))
         module.register_module_forward_pre_hook(self._before_forward)
         module.register_module_forward_hook(self._after_forward, always_call=True)
 
@@ -55,6 +58,34 @@ class ModuleProbe:
             for name, one in module.named_parameters()
             if id(one) not in optimized and one.requires_grad and one.grad is not None and bool(one.grad.any())
         ]
+
+    def _watching_ties(self, original: Any, name: str) -> Any:
+        """Return a wrapper of a method that may give one name of a tied parameter another parameter."""
+
+        @functools.wraps(original)
+        def changing(one: Any, *args: Any, **options: Any) -> Any:
+            if getattr(self._depth, "ties", False):
+                return original(one, *args, **options)
+            self._depth.ties = True
+            try:
+                tied = _ties(one)
+                result = original(one, *args, **options)
+            finally:
+                self._depth.ties = False
+            for names in tied:
+                if not _are_tied(one, names):
+                    self._untied.append((one, names, self._recorder.place(), name))
+            return result
+
+        return changing
+
+    def _record_untied(self) -> None:
+        """Record the parameters that a module was made to share, and that it does not share when it is trained."""
+        for one, names, place, name in self._untied:
+            if place and not _are_tied(one, names):
+                call = "to, cuda or to_empty" if name == "_apply" else name
+                self._recorder.write("untied", place=place, names=list(names), function=call)
+        self._untied = []
 
     def _watch_loading(self, kind: Any) -> None:
         load = kind.load_state_dict
@@ -92,6 +123,8 @@ class ModuleProbe:
             self._record_buffers(module)
 
     def _record_input(self, module: Any, inputs: Any) -> None:
+        if self._untied:
+            self._record_untied()
         if module not in self._numbers:
             self._number(module)
             self.trained.append(module)
@@ -141,6 +174,20 @@ class ModuleProbe:
         number = self._uses[key]
         self._uses[key] += 1
         return number if number < _FIRST or number & (number - 1) == 0 else -1
+
+
+def _ties(module: Any) -> list[tuple[str, ...]]:
+    """Return the names of each parameter that has several."""
+    names: dict[int, list[str]] = {}
+    for name, one in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(one), []).append(name)
+    return [tuple(those) for those in names.values() if len(those) > 1]
+
+
+def _are_tied(module: Any, names: tuple[str, ...]) -> bool:
+    """Return whether a module has one parameter, or none, under all of these names."""
+    found = {name: one for name, one in module.named_parameters(remove_duplicate=False) if name in names}
+    return len({id(one) for one in found.values()}) <= 1
 
 
 def _is_wrapper(module: Any) -> bool:
