@@ -75,7 +75,7 @@ def test_a_job_that_was_preempted_and_saved_is_started_again_and_one_that_failed
     manifest = kind.manifest(replace(JOB, preempt_code=85), replace(GPU, restarts=3))
     rules = job_spec(manifest)["podFailurePolicy"]["rules"]
     assert rules[1]["action"] == "FailJob"
-    assert rules[1]["onExitCodes"] == {"containerName": "allranks", "operator": "NotIn", "values": [85]}
+    assert rules[1]["onExitCodes"] == {"containerName": "allranks", "operator": "NotIn", "values": [85, 137]}
     policy = manifest["spec"]["failurePolicy"]
     assert policy["maxRestarts"] == 3
     assert policy["rules"][0]["action"] == "FailJobSet"

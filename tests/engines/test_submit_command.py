@@ -15,7 +15,7 @@ from allranks.cli.main import main
 from allranks.cli.submit import CommandLine, Hosts, hosts_of, split
 from allranks.engines import detect
 from allranks.engines.base import EngineFailed, JobRow, Submission
-from allranks.engines.frames import has_rank, is_stdout
+from allranks.engines.frames import has_rank, is_stdout, with_host
 from allranks.settings import ConfigWrong
 
 
@@ -89,7 +89,10 @@ def test_a_job_has_what_the_command_line_says(client: Recorded, folder: Path, mo
     monkeypatch.setenv("TOKEN", "secret")
     job = submitted(client, "--hosts 2:4 --env TOKEN --env A=b=c -n 8 --grace 50 train.py --lr 1")
     assert (job.least, job.hosts, job.ranks, job.name) == (2, 4, 8, "train")
-    assert job.environment == {"TOKEN": "secret", "A": "b=c"}
+    key = job.environment["ALLRANKS_JOB_KEY"]
+    assert job.environment == {"ALLRANKS_JOB_KEY": key, "TOKEN": "secret", "A": "b=c"}
+    assert key != submitted(client, "-n 8 train.py").environment["ALLRANKS_JOB_KEY"]
+    assert submitted(client, "-n auto train.py").ranks is None
     assert job.run(("allranks",)) == ("allranks", "run", *["-n", "8", "--grace", "50", "train.py", "--lr", "1"])
     assert (job.folder, job.grace) == (str(folder), 50.0)
 
@@ -210,6 +213,8 @@ def test_a_program_that_is_missing_is_named(
         ("[0, 2-3] a", {0, 2, 3}, True),
         ("me@node-2.lan: (3) a", {3}, False),
         ("h1: [3] a", {3}, True),
+        ("[n09.lan 8-15] a", set(), True),
+        ("(n-9 0, 3) a", {0, 3}, False),
         ("(head, rank=0, pid=17) (1-2) a", {1, 2}, False),
         ("first failure: rank 1", set(), False),
         ("[info] a", set(), False),
@@ -240,3 +245,10 @@ def test_more_hosts_than_the_profile_names_are_refused(folder: Path) -> None:
         hosts(folder, "4")
     with pytest.raises(ConfigWrong, match="--hosts 1: no host is named"):
         hosts(folder, "", "[]")
+
+
+def test_a_line_is_framed_by_its_host_once() -> None:
+    assert with_host("n1", "[n1 0-3] a", of=2) == "[n1 0-3] a"
+    assert with_host("n1", "[0-3] a", of=2) == "n1: [0-3] a"
+    assert with_host("n1", "first failure: rank 3", of=2) == "n1: first failure: rank 3"
+    assert with_host("n1", "first failure: rank 3", of=1) == "first failure: rank 3"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,10 @@ examples:
 
 It prints the id of the job; see `allranks jobs`. With ssh it stays with the job, and has its exit code.
 The exit code is 0 if the engine has the job, 2 if it was refused, or that of the job where submit waits for it."""
+# Options of `allranks run` that differ from host to host.
+_OF_EACH_HOST = ("host_rank", "coordinator", "master_addr", "master_port")
+# The secret by which the launchers of a job know each other.
+_KEY = "ALLRANKS_JOB_KEY"
 
 
 def parser(epilog: str = "") -> argparse.ArgumentParser:
@@ -93,6 +98,9 @@ def main(argv: Sequence[str]) -> int:
 
     p, passed_on = parser(), run.parser()
     passed_on.prog, passed_on.usage = p.prog, p.usage
+    for one in passed_on._actions:
+        if one.dest == "ranks":
+            one.type, one.required = _ranks, True  # "auto" counts the accelerators of the hosts, not those of this one
     line = split(argv, _takes_value(p), _takes_value(passed_on))
     try:
         if {"-h", "--help"} & {*line.submit, *line.run}:
@@ -103,6 +111,13 @@ def main(argv: Sequence[str]) -> int:
     except AllranksError as error:
         print(f"allranks submit: {error}", file=sys.stderr)
         return 2
+
+
+def _ranks(text: str) -> int:
+    """Convert the text of ``-n`` to a number of ranks; 0 for ``auto``."""
+    from allranks.cli.run import at_least_one
+
+    return 0 if text in ("auto", "gpu") else at_least_one(text)
 
 
 def _takes_value(p: argparse.ArgumentParser) -> dict[str, bool]:
@@ -119,7 +134,10 @@ def _submit(
     command = [word for word in line.command if word not in ("--", "-m")]
     if not command:
         p.error("nothing to run: name a script (train.py), a module (-m package.train), or a command (-- command)")
-    hosts = hosts_of(arguments.hosts, profile_of(arguments.on, Path.cwd()))
+    if set_here := [name for name in _OF_EACH_HOST if getattr(options, name, None) is not None]:
+        p.error(f"--{set_here[0].replace('_', '-')}: leave it out: submit sets it on each host")
+    of_run = getattr(options, "hosts", None)  # --nnodes, as torchrun has it
+    hosts = hosts_of(arguments.hosts or (of_run and ":".join(map(str, of_run))), profile_of(arguments.on, Path.cwd()))
     kind = hosts.profile.kind
     if kind.shares_folder and command[0].endswith(".py") and not Path(command[0]).is_file():
         p.error(f"no such script: {command[0]} (in {Path.cwd()})")
@@ -152,13 +170,13 @@ def _job(arguments: argparse.Namespace, line: CommandLine, options: argparse.Nam
         )
     return Submission(
         name=arguments.name or label_of(_program(line.command)),
-        ranks=options.ranks if isinstance(options.ranks, int) else None,
+        ranks=options.ranks or None,
         hosts=hosts.most,
         least=hosts.least,
         options=line.run,
         command=line.command,
         folder=os.getcwd(),
-        environment=dict(map(_variable, arguments.env)),
+        environment={_KEY: secrets.token_hex(16), **dict(map(_variable, arguments.env))},
         grace=options.grace,
         preempt_code=getattr(options, "exit_code_on_preempt", None) or PREEMPTED,
     )

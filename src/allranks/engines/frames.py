@@ -1,20 +1,19 @@
 """Read the frame that ``allranks run`` puts before each line: ``[0-3]`` on stdout, ``(0-3)`` on stderr.
 
-In the merged view of several hosts, the name of the host comes first: ``node2: [8-15] step 1``; SkyPilot writes
-``(train, pid=17) `` there.
+In a job of several hosts, the name of the host is in it: ``[node2 8-15]``. SkyPilot writes ``(train, pid=17) `` before.
 """
 
 from __future__ import annotations
 
 import re
 
-_FRAME = re.compile(r"(?:\([^()]*=[^()]*\) )?(?:[\w.@-]+: )?(\[|\()([\d,\- ]+)[\])]")
+_FRAME = re.compile(r"(?:\([^()]*=[^()]*\) )?(?:[\w.@-]+: )?(\[|\()([\w.-]+ )?([\d,\- ]+)[\])]")
 
 
 def has_rank(line: str, rank: int) -> bool:
     """Return whether this rank has written the line. No rank has written a line without a frame."""
     frame = _FRAME.match(line)
-    for part in frame[2].split(",") if frame else ():
+    for part in frame[3].split(",") if frame else ():
         first, _, last = part.strip().partition("-")
         if first.isdecimal() and int(first) <= rank <= int(last or first):
             return True
@@ -28,5 +27,6 @@ def is_stdout(line: str) -> bool:
 
 
 def with_host(host: str, line: str, *, of: int) -> str:
-    """Return a line after the name of its host, if there is more than one host."""
-    return f"{host}: {line}" if of > 1 else line
+    """Return a line after the name of its host, if there is more than one host and the line does not name it."""
+    frame = _FRAME.match(line)
+    return line if of == 1 or (frame and frame[2]) else f"{host}: {line}"

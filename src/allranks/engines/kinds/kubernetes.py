@@ -17,6 +17,8 @@ POD_LABEL = "jobset.sigs.k8s.io/jobset-name"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 _PORT = 29400
 _MORE_THAN_GRACE = 30
+# What the other hosts end with when a host is lost. A rank that was killed, out of memory for example, has it, too.
+_LOST = (137,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def _job_set(job: Submission, profile: Profile) -> dict[str, Any]:
 def _job(job: Submission, profile: Profile) -> dict[str, Any]:
     """Return the Job of all hosts: it counts as failed, unless a node was taken away, or the job was preempted."""
     disrupted = {"action": "Count", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-    codes = {"containerName": CONTAINER, "operator": "NotIn", "values": [job.preempt_code]}
+    codes = {"containerName": CONTAINER, "operator": "NotIn", "values": sorted({job.preempt_code, *_LOST})}
     return {
         "completionMode": "Indexed",
         "parallelism": job.hosts,
