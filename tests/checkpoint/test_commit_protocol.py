@@ -93,7 +93,9 @@ def program(plan: Plan, seen: Seen) -> Callable[[World], None]:
                 return number in storage.manifests
 
             try:
-                protocol.run(save, write=write, publish=publish, is_published=is_published, timeout=TIMEOUT)
+                protocol.run_save(
+                    save, write=write, publish_manifest=publish, is_published=is_published, timeout=TIMEOUT
+                )
                 end = ("committed", "")
             except Fenced as error:
                 end = ("aborted", str(error).partition(": ")[2])
@@ -209,7 +211,9 @@ def test_all_ranks_raise_the_reasons_of_all_that_failed() -> None:
 
         protocol = CommitProtocol(world.store, world.clock, rank=world.rank, size=world.size)
         with pytest.raises(SaveFailed) as caught:
-            protocol.run(SaveId(0, 7, "n"), write=write, publish=pytest.fail, is_published=pytest.fail, timeout=300)
+            protocol.run_save(
+                SaveId(0, 7, "n"), write=write, publish_manifest=pytest.fail, is_published=pytest.fail, timeout=300
+            )
         errors[world.rank] = caught.value
 
     end = SimulatedWorld(6).run(run)
@@ -274,7 +278,7 @@ def test_a_writer_can_ask_whether_its_work_is_in_vain() -> None:
                     raise InterruptedError("given up")
                 nap(world, 1)
 
-        protocol.run(save, write=write, publish=pytest.fail, is_published=pytest.fail, timeout=300)
+        protocol.run_save(save, write=write, publish_manifest=pytest.fail, is_published=pytest.fail, timeout=300)
 
     for faults in ((), (Crash(1),)):
         asked.clear()
@@ -288,13 +292,19 @@ def test_a_rank_alone_commits_and_leaves_no_key() -> None:
     store, put = LocalStore(), []
     protocol = CommitProtocol(store, ManualClock(), rank=0, size=1)
     for number in range(5):
-        protocol.run(
-            SaveId(number, number, "n"), write=lambda: "ack", publish=put.append, is_published=pytest.fail, timeout=1
+        protocol.run_save(
+            SaveId(number, number, "n"),
+            write=lambda: "ack",
+            publish_manifest=put.append,
+            is_published=pytest.fail,
+            timeout=1,
         )
     assert put == [["ack"]] * 5
     assert {key.split("/")[1] for key in store.list("ckpt/")} == {"4"}
     with pytest.raises(SaveFailed, match="ZeroDivisionError") as caught:
-        protocol.run(SaveId(5, 5, "n"), write=lambda: 1 // 0, publish=pytest.fail, is_published=pytest.fail, timeout=1)
+        protocol.run_save(
+            SaveId(5, 5, "n"), write=lambda: 1 // 0, publish_manifest=pytest.fail, is_published=pytest.fail, timeout=1
+        )
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
@@ -303,7 +313,9 @@ def test_keys_of_earlier_saves_are_deleted() -> None:
         protocol = CommitProtocol(world.store, world.clock, rank=world.rank, size=world.size)
         for number in range(6):
             save = SaveId(number, number, "n")
-            protocol.run(save, write=lambda: "ack", publish=lambda _: None, is_published=pytest.fail, timeout=9)
+            protocol.run_save(
+                save, write=lambda: "ack", publish_manifest=lambda _: None, is_published=pytest.fail, timeout=9
+            )
         world.barrier()
         return world.store.list("ckpt/")
 
@@ -317,7 +329,9 @@ def test_ten_thousand_ranks_commit() -> None:
     def run(world: World) -> None:
         protocol = CommitProtocol(world.store, world.clock, rank=world.rank, size=world.size)
         save = SaveId(0, 0, "n")
-        protocol.run(save, write=lambda: [world.rank], publish=got.append, is_published=pytest.fail, timeout=60)
+        protocol.run_save(
+            save, write=lambda: [world.rank], publish_manifest=got.append, is_published=pytest.fail, timeout=60
+        )
 
     got: list[Any] = []
     end = SimulatedWorld(10_000).run(run)

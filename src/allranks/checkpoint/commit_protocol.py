@@ -69,12 +69,12 @@ class CommitProtocol:
         self.size = size
         self._mine: list[list[str]] = []
 
-    def run(
+    def run_save(
         self,
         save: SaveId,
         *,
         write: Callable[[], Json],
-        publish: Callable[[Sequence[Json]], None],
+        publish_manifest: Callable[[Sequence[Json]], None],
         is_published: Callable[[], bool],
         timeout: float,
         discard: Callable[[], None] = lambda: None,
@@ -82,8 +82,8 @@ class CommitProtocol:
         """Write this rank's part, and wait for the save's outcome. **Every rank must call**, with the same ``save``.
 
         ``write``: makes this rank's part durable and returns its ack (JSON types).
-        ``publish``: rank 0 calls it with the acks in rank order, when all ranks have written. It writes the manifest,
-        or raises Fenced before it writes anything.
+        ``publish_manifest``: rank 0 calls it with the acks in rank order, when all ranks have written. It writes the
+        manifest, or raises Fenced before it writes anything.
         ``is_published``: returns whether the manifest of this save (its nonce) exists; any rank may call it.
         ``timeout``: seconds for all ranks to write, and again for the manifest.
         ``discard``: removes what ``write`` wrote. It is called only if no rank can publish that any more.
@@ -91,7 +91,7 @@ class CommitProtocol:
         Returns if the manifest exists. Otherwise raises the same SaveFailed on every rank, or Fenced.
         """
         self._mine.append([])
-        one = _CommitRun(self, save, publish, is_published, timeout)
+        one = _CommitRun(self, save, publish_manifest, is_published, timeout)
         try:
             verdict, side = one.finish(write)
         except StoreError as error:

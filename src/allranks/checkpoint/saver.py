@@ -231,10 +231,10 @@ class Saver:
             operation.publish(acks)
 
         try:
-            self._commit_protocol.run(
+            self._commit_protocol.run_save(
                 operation.identity,
                 write=operation.write,
-                publish=publish,
+                publish_manifest=publish,
                 is_published=operation.is_published,
                 discard=operation.discard,
                 timeout=self._settings.timeout,
