@@ -15,11 +15,11 @@ from told import tell
 
 from allranks.arrays.base import Declared, Split
 from allranks.checkpoint import manifest_encode
-from allranks.checkpoint.commit_events import SaveId, Written
+from allranks.checkpoint.commit_events import PartWritten, SaveId
 from allranks.checkpoint.commit_states import CommitSide
-from allranks.checkpoint.file_layout import chunk_grain, file_layout
+from allranks.checkpoint.file_layout import chunk_grain, plan_file_layout
 from allranks.checkpoint.manifest import Manifest, StoredFile
-from allranks.checkpoint.save_plan import checkpoint_layout, file_plan, total_bytes
+from allranks.checkpoint.save_plan import plan_checkpoint_layout, plan_file, total_bytes
 
 LEAVES = 300
 os.environ.setdefault("RANK", "0")
@@ -32,10 +32,10 @@ def main(ranks: int) -> None:
         for n in range(LEAVES)
     ]
     before, began = memory(), time.process_time()
-    plan = file_plan(declared, rank=0, size=ranks)
-    ends = file_layout(declared, plan, grain=chunk_grain(total_bytes(declared))).ends
-    files = checkpoint_layout(declared, size=ranks)
-    text = manifest_encode.leaves_text(files.leaves)
+    plan = plan_file(declared, rank=0, size=ranks)
+    ends = plan_file_layout(declared, plan, grain_bytes=chunk_grain(total_bytes(declared))).ends
+    files = plan_checkpoint_layout(declared, size=ranks)
+    text = manifest_encode.encode_leaves(files.leaves)
     planned = time.process_time()
 
     save = SaveId(1, 1000, "0" * 32)
@@ -44,8 +44,8 @@ def main(ranks: int) -> None:
     ack = {"name": "rank-00000-of-10000.00000000.safetensors", "bytes": plan.bytes, "ends": ends}
     sent = json.dumps({**ack, "digests": ["0123456789abcdef" * 2 for _ in ends]}).encode()
     for rank in range(ranks):
-        side.on(Written(save, rank, json.loads(sent)))
-    assert not side.missing
+        side.apply_event(PartWritten(save, rank, json.loads(sent)))
+    assert not side.ranks_without_ack
     manifest = Manifest(
         step=1000,
         nonce=save.nonce,

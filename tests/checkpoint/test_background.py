@@ -17,7 +17,7 @@ from proving import blank, open_run, same, state
 from allranks import SimulatedWorld, World
 from allranks.checkpoint import inventory
 from allranks.checkpoint.checkpointer import Checkpointer
-from allranks.checkpoint.saver import Saver
+from allranks.checkpoint.saver import RunSaver
 from allranks.errors import SaveFailed
 from allranks.storage import LocalStorage, MemoryStorage
 
@@ -129,15 +129,15 @@ def test_so_it_is_a_thousand_times(states: Callable[[], tuple[Any, Callable[[Any
 
 def test_a_save_that_copies_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the tests above can fail."""
-    job = Saver._make_operation
+    job = RunSaver._make_operation
 
-    def lazy(self: Saver, order: Any, *rest: Any) -> Any:
+    def lazy(self: RunSaver, order: Any, *rest: Any) -> Any:
         object.__setattr__(order, "wait", True)
         made = job(self, order, *rest)
         object.__setattr__(order, "wait", False)
         return made
 
-    monkeypatch.setattr(Saver, "_make_operation", lazy)
+    monkeypatch.setattr(RunSaver, "_make_operation", lazy)
     assert torn(numpy_states, 3) == [1, 2, 3]
 
 

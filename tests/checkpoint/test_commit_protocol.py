@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from allranks import SimulatedWorld, World
-from allranks.checkpoint.commit_events import Concluded, SaveId, Verdict
+from allranks.checkpoint.commit_events import OutcomeSet, SaveId, SaveVerdict
 from allranks.checkpoint.commit_protocol import CommitProtocol
 from allranks.clock import ManualClock
 from allranks.errors import Fenced, KeyTimeout, SaveFailed, StorageError
@@ -94,7 +94,7 @@ def program(plan: Plan, seen: Seen) -> Callable[[World], None]:
 
             try:
                 protocol.run_save(
-                    save, write=write, publish_manifest=publish, is_published=is_published, timeout=TIMEOUT
+                    save, write_part=write, publish_manifest=publish, is_published=is_published, timeout=TIMEOUT
                 )
                 end = ("committed", "")
             except Fenced as error:
@@ -180,8 +180,8 @@ def test_a_sweep_finds_a_coordinator_that_puts_too_early(monkeypatch: pytest.Mon
         sweep(range(250))
 
 
-def _claims_nothing(_: object, verdict: Verdict) -> Concluded:
-    return Concluded(verdict)
+def _claims_nothing(_: object, verdict: SaveVerdict) -> OutcomeSet:
+    return OutcomeSet(verdict)
 
 
 @pytest.mark.parametrize("rank", range(4))
@@ -212,7 +212,7 @@ def test_all_ranks_raise_the_reasons_of_all_that_failed() -> None:
         protocol = CommitProtocol(world.store, world.clock, rank=world.rank, size=world.size)
         with pytest.raises(SaveFailed) as caught:
             protocol.run_save(
-                SaveId(0, 7, "n"), write=write, publish_manifest=pytest.fail, is_published=pytest.fail, timeout=300
+                SaveId(0, 7, "n"), write_part=write, publish_manifest=pytest.fail, is_published=pytest.fail, timeout=300
             )
         errors[world.rank] = caught.value
 
@@ -278,7 +278,7 @@ def test_a_writer_can_ask_whether_its_work_is_in_vain() -> None:
                     raise InterruptedError("given up")
                 nap(world, 1)
 
-        protocol.run_save(save, write=write, publish_manifest=pytest.fail, is_published=pytest.fail, timeout=300)
+        protocol.run_save(save, write_part=write, publish_manifest=pytest.fail, is_published=pytest.fail, timeout=300)
 
     for faults in ((), (Crash(1),)):
         asked.clear()
@@ -294,7 +294,7 @@ def test_a_rank_alone_commits_and_leaves_no_key() -> None:
     for number in range(5):
         protocol.run_save(
             SaveId(number, number, "n"),
-            write=lambda: "ack",
+            write_part=lambda: "ack",
             publish_manifest=put.append,
             is_published=pytest.fail,
             timeout=1,
@@ -303,7 +303,11 @@ def test_a_rank_alone_commits_and_leaves_no_key() -> None:
     assert {key.split("/")[1] for key in store.list("ckpt/")} == {"4"}
     with pytest.raises(SaveFailed, match="ZeroDivisionError") as caught:
         protocol.run_save(
-            SaveId(5, 5, "n"), write=lambda: 1 // 0, publish_manifest=pytest.fail, is_published=pytest.fail, timeout=1
+            SaveId(5, 5, "n"),
+            write_part=lambda: 1 // 0,
+            publish_manifest=pytest.fail,
+            is_published=pytest.fail,
+            timeout=1,
         )
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
@@ -314,7 +318,7 @@ def test_keys_of_earlier_saves_are_deleted() -> None:
         for number in range(6):
             save = SaveId(number, number, "n")
             protocol.run_save(
-                save, write=lambda: "ack", publish_manifest=lambda _: None, is_published=pytest.fail, timeout=9
+                save, write_part=lambda: "ack", publish_manifest=lambda _: None, is_published=pytest.fail, timeout=9
             )
         world.barrier()
         return world.store.list("ckpt/")
@@ -330,7 +334,7 @@ def test_ten_thousand_ranks_commit() -> None:
         protocol = CommitProtocol(world.store, world.clock, rank=world.rank, size=world.size)
         save = SaveId(0, 0, "n")
         protocol.run_save(
-            save, write=lambda: [world.rank], publish_manifest=got.append, is_published=pytest.fail, timeout=60
+            save, write_part=lambda: [world.rank], publish_manifest=got.append, is_published=pytest.fail, timeout=60
         )
 
     got: list[Any] = []

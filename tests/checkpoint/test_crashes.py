@@ -13,7 +13,7 @@ from proving import blank, damaged, newest, open_run, state
 
 from allranks.checkpoint import inventory, keep_every, paths, removal
 from allranks.checkpoint.items import items_in
-from allranks.checkpoint.retention import Retention
+from allranks.checkpoint.retention import RunRetention
 from allranks.storage import MemoryStorage
 from allranks.storage.base import Storage
 from allranks.storage.memory import Crashed, Effect
@@ -147,7 +147,7 @@ def test_a_reduction_that_begins_with_the_files_is_found_out(monkeypatch: pytest
 
 def test_a_branch_given_up_that_stays_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest step would be one that the program went back behind; with keep_last=1 it would be the only one."""
-    monkeypatch.setattr(Retention, "before_commit", lambda _: None)
+    monkeypatch.setattr(RunRetention, "before_commit", lambda _: None)
     with pytest.raises(AssertionError, match=r"assert \(30, 0\) in \[\(15, 1\)\]"):
         test_a_crash_at_any_operation_leaves_the_old_or_the_new(STORIES["below steps of a branch given up"])
 

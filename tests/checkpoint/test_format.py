@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors import deserialize
 
-from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
+from allranks.checkpoint.manifest import Manifest, Shard, ShardRun, StoredFile, StoredLeaf
 from allranks.checkpoint.manifest_decode import decode_manifest
 from allranks.checkpoint.manifest_encode import encode_manifest
 from allranks.digest import hasher
@@ -59,11 +59,11 @@ def checkpoint() -> tuple[Manifest, dict[str, bytes]]:
         for name, data in content.items()
     ]
     # In the first file w stands behind the step's 8 bytes.
-    rows = Run(Shard(0, 4104, Extent((0, 0), (4, 4))), 2, 1, -8, (4, 0))
+    rows = ShardRun(Shard(0, 4104, Extent((0, 0), (4, 4))), 2, 1, -8, (4, 0))
     leaves = {
         "w": StoredLeaf((8, 4), "float32", "", (rows,)),
-        "step": StoredLeaf((), "int64", "", (Run(Shard(0, 4096, Extent((), ()))),)),
-        "mask": StoredLeaf((3,), "bool", "", (Run(Shard(0, 4168, Extent((0,), (3,)))),)),
+        "step": StoredLeaf((), "int64", "", (ShardRun(Shard(0, 4096, Extent((), ()))),)),
+        "mask": StoredLeaf((3,), "bool", "", (ShardRun(Shard(0, 4168, Extent((0,), (3,)))),)),
     }
     made = Manifest(
         step=1200,

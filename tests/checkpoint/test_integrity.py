@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.checkpoint.integrity import TooIrregular, is_filled_once
-from allranks.checkpoint.manifest import Run, Shard
+from allranks.checkpoint.integrity import TooManyBoxes, is_leaf_filled_once
+from allranks.checkpoint.manifest import Shard, ShardRun
 from allranks.extent import Extent
 
 
-def runs_of(boxes: list[Extent]) -> tuple[Run, ...]:
-    return tuple(Run(Shard(0, 0, box)) for box in boxes)
+def runs_of(boxes: list[Extent]) -> tuple[ShardRun, ...]:
+    return tuple(ShardRun(Shard(0, 0, box)) for box in boxes)
 
 
 def split(data: st.DataObject, box: Extent, times: int) -> list[Extent]:
@@ -38,7 +38,7 @@ def test_irregular_boxes_fill_an_array_exactly_if_every_element_is_in_one(
 ) -> None:
     """Pieces of the whole do; with one lost, doubled or moved, as the count of every element says."""
     boxes = split(data, Extent.of_shape(shape), 3)
-    assert is_filled_once(shape, runs_of(boxes))
+    assert is_leaf_filled_once(shape, runs_of(boxes))
     i = data.draw(st.integers(0, len(boxes) - 1))
     fault = data.draw(st.sampled_from(["lost", "doubled", "moved"]))
     if fault == "lost":
@@ -51,7 +51,7 @@ def test_irregular_boxes_fill_an_array_exactly_if_every_element_is_in_one(
     count = np.zeros(shape, int)
     for box in boxes:
         count[box.slices] += 1
-    assert is_filled_once(shape, runs_of(boxes)) == bool((count == 1).all())
+    assert is_leaf_filled_once(shape, runs_of(boxes)) == bool((count == 1).all())
 
 
 @settings(deadline=None)
@@ -66,12 +66,12 @@ def test_rows_of_boxes_fill_as_their_boxes_do(data: st.DataObject) -> None:
         low = [data.draw(st.integers(0, n - m)) for n, m in zip(shape, many, strict=True)]
         high = [data.draw(st.integers(0, n - m)) for n, m in zip(shape, many, strict=True)]
         step = tuple(int((b - a) / (count - 1)) for a, b in zip(low, high, strict=True))  # never beyond ``high``
-        runs.append(Run(Shard(0, 0, Extent(tuple(low), many)), count, 0, 0, step))
+        runs.append(ShardRun(Shard(0, 0, Extent(tuple(low), many)), count, 0, 0, step))
     counted = np.zeros(shape, int)
     for run in runs:
         for shard in run:
             counted[shard.extent.slices] += 1
-    assert is_filled_once(shape, tuple(runs)) == bool((counted == 1).all())
+    assert is_leaf_filled_once(shape, tuple(runs)) == bool((counted == 1).all())
 
 
 @pytest.mark.parametrize("step", [3, -3])
@@ -79,24 +79,24 @@ def test_a_row_that_touches_is_one_box(step: int) -> None:
     """However many shards it has: a hundred million take no time."""
     count = 10**8
     begin = 0 if step > 0 else 3 * (count - 1)
-    row = Run(Shard(0, 0, Extent((begin, 0), (3, 7))), count, 0, 0, (step, 0))
-    assert is_filled_once((3 * count, 7), (row,))
-    assert is_filled_once((3 * count + 2, 7), (row, *runs_of([Extent((3 * count, 0), (2, 7))])))
-    assert not is_filled_once((3 * count + 2, 7), (row, *runs_of([Extent((3 * count - 1, 0), (2, 7))])))
+    row = ShardRun(Shard(0, 0, Extent((begin, 0), (3, 7))), count, 0, 0, (step, 0))
+    assert is_leaf_filled_once((3 * count, 7), (row,))
+    assert is_leaf_filled_once((3 * count + 2, 7), (row, *runs_of([Extent((3 * count, 0), (2, 7))])))
+    assert not is_leaf_filled_once((3 * count + 2, 7), (row, *runs_of([Extent((3 * count - 1, 0), (2, 7))])))
 
 
 def test_a_grid_of_ten_thousand_cells_is_filled() -> None:
     """And is not once a cell is moved by one."""
     cells = [Extent((7 * i, 9 * j, 0), (7, 9, 5)) for i in range(100) for j in range(100)]
-    assert is_filled_once((700, 900, 5), runs_of(cells))
+    assert is_leaf_filled_once((700, 900, 5), runs_of(cells))
     cells[4321] = Extent((7 * 43 + 1, 9 * 21, 0), (7, 9, 5))
-    assert not is_filled_once((700, 900, 5), runs_of(cells))
+    assert not is_leaf_filled_once((700, 900, 5), runs_of(cells))
 
 
 def test_what_would_take_forever_is_refused() -> None:
     """A hundred million boxes that do not touch, or boxes cut in 30 dimensions."""
-    with pytest.raises(TooIrregular):
-        is_filled_once((10**9,), (Run(Shard(0, 0, Extent((0,), (1,))), 10**8, 0, 0, (2,)),))
-    with pytest.raises(TooIrregular):
-        is_filled_once((2,) * 30, runs_of([Extent((0,) * 30, (1,) * 30), Extent((1,) * 30, (1,) * 30)]))
+    with pytest.raises(TooManyBoxes):
+        is_leaf_filled_once((10**9,), (ShardRun(Shard(0, 0, Extent((0,), (1,))), 10**8, 0, 0, (2,)),))
+    with pytest.raises(TooManyBoxes):
+        is_leaf_filled_once((2,) * 30, runs_of([Extent((0,) * 30, (1,) * 30), Extent((1,) * 30, (1,) * 30)]))
     assert math.prod((2,) * 30) > 2**29

@@ -18,7 +18,7 @@ from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.items import items_in, reduce_manifest
 from allranks.checkpoint.manifest_decode import decode_manifest
 from allranks.checkpoint.manifest_encode import encode_manifest
-from allranks.checkpoint.retention_policy import Policy, Saved, any_of, decide_retention
+from allranks.checkpoint.retention_policy import RetentionPolicy, Saved, combine_policies, decide_retention
 from allranks.cli.main import main
 from allranks.errors import AllranksError, Damaged, DoesNotFit, NewerFormat, StepRemoved
 from allranks.storage import LocalStorage, MemoryStorage
@@ -96,7 +96,7 @@ def test_without_items_nothing_is_in_files_of_its_own(tmp_path: Path) -> None:
     """So such a step cannot be reduced: it stays whole, and the reason is reported."""
     storage = LocalStorage(tmp_path)
     train(storage, range(100, 300, 100), items=None)
-    assert {paths.shard_file_of(file.name).item for file in inventory.load_manifest(storage, 100).files} == {""}  # type: ignore[union-attr]
+    assert {paths.parse_shard_file(file.name).item for file in inventory.load_manifest(storage, 100).files} == {""}  # type: ignore[union-attr]
     with pytest.raises(AllranksError, match="cannot be kept without the rest"):
         reduce_manifest(inventory.load_manifest(storage, 100), ["params"])
 
@@ -224,7 +224,7 @@ def test_what_no_policy_keeps_goes(
     """Asked of every step by itself; the newest stays as it is."""
     saved = [Saved(step, {"m": math.sin(step)}, names) for step, names in there.items()]
     random.shuffle(saved)
-    found = decide_retention(saved, any_of(whole), items)
+    found = decide_retention(saved, combine_policies(whole), items)
     newest = max(there, default=None)
     for step, names in there.items():
         of_item = {name: keep([one for one in saved if name in one.items]) for name, keep in items.items()}
@@ -239,9 +239,9 @@ def test_what_no_policy_keeps_goes(
 
 def test_a_policy_of_steps_decides_as_before() -> None:
     saved = [Saved(step, {}) for step in (1, 2, 3)]
-    assert decide_retention(saved, Policy(keep_last=1), {}).remove == (1, 2)
-    assert decide_retention(saved, Policy(), {}).remove == ()
-    assert decide_retention([], Policy(keep_last=1), {}).remove == ()
+    assert decide_retention(saved, RetentionPolicy(keep_last=1), {}).remove == (1, 2)
+    assert decide_retention(saved, RetentionPolicy(), {}).remove == ()
+    assert decide_retention([], RetentionPolicy(keep_last=1), {}).remove == ()
 
 
 def big(rank: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
+from allranks.checkpoint.manifest import Manifest, Shard, ShardRun, StoredFile, StoredLeaf
 from allranks.checkpoint.manifest_decode import decode_manifest
 from allranks.checkpoint.manifest_encode import encode_manifest
 from allranks.digest import hasher
@@ -29,21 +29,21 @@ FILES = tuple(
 )
 # A leaf in rows over all files, one whole in a file, one cut irregularly inside a file, keys, an empty and a 0-d one.
 LEAVES = {
-    "model/w": StoredLeaf((12, 4), "float32", "", (Run(Shard(0, 4096, Extent((0, 0), (4, 4))), 3, 1, 0, (4, 0)),)),
-    "model/größe": StoredLeaf((8,), "bfloat16", "", (Run(Shard(1, 4160, Extent((0,), (8,)))),)),
+    "model/w": StoredLeaf((12, 4), "float32", "", (ShardRun(Shard(0, 4096, Extent((0, 0), (4, 4))), 3, 1, 0, (4, 0)),)),
+    "model/größe": StoredLeaf((8,), "bfloat16", "", (ShardRun(Shard(1, 4160, Extent((0,), (8,)))),)),
     "l": StoredLeaf(
         (3, 3),
         "uint8",
         "",
         (
-            Run(Shard(2, 4160, Extent((0, 0), (2, 2)))),
-            Run(Shard(2, 4164, Extent((0, 2), (3, 1)))),
-            Run(Shard(2, 4167, Extent((2, 0), (1, 1))), 2, 0, 1, (0, 1)),
+            ShardRun(Shard(2, 4160, Extent((0, 0), (2, 2)))),
+            ShardRun(Shard(2, 4164, Extent((0, 2), (3, 1)))),
+            ShardRun(Shard(2, 4167, Extent((2, 0), (1, 1))), 2, 0, 1, (0, 1)),
         ),
     ),
-    "rng": StoredLeaf((2,), "uint32", "key<fry>", (Run(Shard(0, 4160, Extent((0,), (2,)))),)),
+    "rng": StoredLeaf((2,), "uint32", "key<fry>", (ShardRun(Shard(0, 4160, Extent((0,), (2,)))),)),
     "empty": StoredLeaf((0, 5), "float64", "", ()),
-    "scale": StoredLeaf((), "complex128", "", (Run(Shard(1, 4176, Extent((), ()))),)),
+    "scale": StoredLeaf((), "complex128", "", (ShardRun(Shard(1, 4176, Extent((), ()))),)),
 }
 SAMPLE = Manifest(
     step=1200,
@@ -402,8 +402,8 @@ def test_the_error_says_which_leaf() -> None:
 
 def test_rows_in_opposite_directions_that_meet_are_found() -> None:
     """Shards of two leaves that share bytes in the middle file alone."""
-    up = Run(Shard(0, 4096, Extent((0,), (8,))), 3, 1, 8, (8,))
+    up = ShardRun(Shard(0, 4096, Extent((0,), (8,))), 3, 1, 8, (8,))
     for begin, sound in ((4104, True), (4100, False), (4103, False)):
-        down = Run(Shard(2, begin, Extent((0,), (8,))), 3, -1, 8, (8,))
+        down = ShardRun(Shard(2, begin, Extent((0,), (8,))), 3, -1, 8, (8,))
         leaves = {"a": StoredLeaf((24,), "uint8", "", (up,)), "b": StoredLeaf((24,), "uint8", "", (down,))}
         assert (outcome(encode_manifest(replace(SAMPLE, leaves=leaves))) is not None) == sound

@@ -25,7 +25,7 @@ def hosts_of(shape: tuple[int, ...], *, dealt: bool = False) -> list[str]:
 
 
 def file_of(rank: int, size: int) -> str:
-    return paths.shard_file(rank, size, NONCE)
+    return paths.shard_file_name(rank, size, NONCE)
 
 
 @pytest.mark.parametrize("dealt", [False, True])
@@ -53,7 +53,7 @@ def test_the_loss_of_any_host_leaves_a_copy_of_every_part(dealt: bool) -> None:
             assert len(gone) > 1 or len(names) == 1 or not choice.missing
             assert all(host not in gone for there in choice.holders.values() for host in there)
             for name in choice.missing:
-                said = paths.shard_file_of(name)
+                said = paths.parse_shard_file(name)
                 assert said is not None
                 assert f"rank {said.rank}" in placement.describe_loss(choice, hosts)
 
@@ -63,10 +63,10 @@ def test_every_file_of_a_host_is_verified_by_one_of_its_ranks_and_served_by_one(
         hosts = hosts_of(shape)
         files = [file_of(rank, 9) for rank in range(9)]
         for host in {*hosts}:
-            there = placement.ranks_of(host, hosts)
+            there = placement.ranks_on_host(host, hosts)
             shared = [name for rank in there for name in placement.files_to_verify(files, rank, hosts)]
             assert sorted(shared) == files
-            assert [placement.is_first(rank, hosts) for rank in there] == [rank == min(there) for rank in there]
+            assert [placement.is_first_on_host(rank, hosts) for rank in there] == [rank == min(there) for rank in there]
             assert all(placement.serving_rank(rank, host, hosts) in there for rank in range(len(hosts)))
 
 

@@ -17,7 +17,7 @@ from allranks import SimulatedWorld, World
 from allranks.checkpoint import inventory, paths
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.memory import placement, tier
-from allranks.checkpoint.memory.peers import Memory
+from allranks.checkpoint.memory.peers import HostMemory
 from allranks.errors import AllranksError
 from allranks.storage import MemoryStorage
 from allranks.storage.base import Storage
@@ -60,7 +60,7 @@ class View:
             mine.fail("*", times=1000)
         self.mine: Storage = mine
 
-    def of(self, host: str) -> Memory:
+    def of(self, host: str) -> HostMemory:
         return self._machines.of(host).process()
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ def remember(ckpt: Checkpointer, step: int, branch: int = 0) -> None:
     """What maybe_save does where a step is to be saved into memory, waiting for the end: simulated ranks have no thread
     of their own for it."""
     ckpt._advance_to(step)
-    ckpt._memory.save(
+    ckpt._memory.save_to_memory(
         ckpt._save_order(step, None, {"branch": branch}, block=True, in_memory=True), state(step, branch, **BIG)
     )
 
@@ -131,7 +131,7 @@ def test_each_rank_s_part_is_kept_by_its_host_and_by_the_next_one(machines: Mach
     for number, host in enumerate(HOSTS):
         before = (number - 1) % len(HOSTS)
         kept = sorted(
-            said.rank for path in machines.files(host) if (said := paths.shard_file_of(path.partition("/")[2]))
+            said.rank for path in machines.files(host) if (said := paths.parse_shard_file(path.partition("/")[2]))
         )
         assert kept == sorted([2 * number, 2 * number + 1, 2 * before, 2 * before + 1])
         assert {path.partition("/")[0] for path in machines.files(host)} == {folder}, "the step before is gone"

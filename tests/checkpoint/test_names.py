@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.checkpoint.names import choose_key, first_match, make_renamer, names_below, rename_all, unused_renames
+from allranks.checkpoint.names import (
+    choose_key,
+    first_matching_glob,
+    make_renamer,
+    map_names,
+    names_below_key,
+    unused_renames,
+)
 from allranks.errors import AllranksError
 
 words = st.text("abc0_", min_size=1, max_size=4)
@@ -15,9 +22,9 @@ paths = st.lists(words, min_size=1, max_size=4).map(".".join)
 
 def test_slashes_and_dots_are_one_separator() -> None:
     """Flat formats write dots where a tree has levels."""
-    assert rename_all(["params/dense/kernel"], None) == {"params.dense.kernel": "params/dense/kernel"}
-    assert first_match("decoder/elevation_alpha", ["*.elevation_alpha"]) == "*.elevation_alpha"
-    assert first_match("decoder/bias", ["*.elevation_alpha"]) == ""
+    assert map_names(["params/dense/kernel"], None) == {"params.dense.kernel": "params/dense/kernel"}
+    assert first_matching_glob("decoder/elevation_alpha", ["*.elevation_alpha"]) == "*.elevation_alpha"
+    assert first_matching_glob("decoder/bias", ["*.elevation_alpha"]) == ""
 
 
 @pytest.mark.parametrize(
@@ -48,7 +55,7 @@ def test_a_rename_that_cannot_be_meant_is_refused() -> None:
         make_renamer(lambda _: None)("a")  # type: ignore[arg-type, return-value]
     assert unused_renames(["model.w"], {"model.*": "*", "modle.*": "*", "v": "w"}) == ["modle.*", "v"]
     with pytest.raises(AllranksError, match=r"'a\.w' and 'b\.w' of the file both become 'b\.w'"):
-        rename_all(["a.w", "b.w"], {"a.*": "b.*"})
+        map_names(["a.w", "b.w"], {"a.*": "b.*"})
 
 
 @given(st.sets(paths, min_size=1), words)
@@ -70,5 +77,5 @@ def test_the_weights_are_found_below_a_known_key() -> None:
         AllranksError, match="no array of the file is below key='emma': expected one of the keys ema, model"
     ):
         choose_key(["ema/w", "model/w"], ["w"], "emma")
-    assert names_below(["ema/w", "model/w", "modelx"], "model") == {"w": "model/w"}
-    assert names_below(["ema.net.w", "model.w"], "ema/net") == {"w": "ema.net.w"}
+    assert names_below_key(["ema/w", "model/w", "modelx"], "model") == {"w": "model/w"}
+    assert names_below_key(["ema.net.w", "model.w"], "ema/net") == {"w": "ema.net.w"}

@@ -14,18 +14,18 @@ from allranks.checkpoint import paths
     st.integers(0, 10**17), st.integers(0, 200_000), st.integers(1, 200_000), st.text("0123456789abcdef", min_size=32)
 )
 def test_names_are_read_back(step: int, rank: int, more: int, nonce: str) -> None:
-    assert paths.step_of(paths.step_folder(step)) == step
+    assert paths.parse_step_folder(paths.step_folder(step)) == step
     assert paths.manifest_path(step) == f"{paths.step_folder(step)}/manifest.json"
-    name = paths.shard_file(rank, rank + more, nonce)
-    assert paths.shard_file_of(name) == paths.ShardFile(rank, rank + more, nonce[:8])
+    name = paths.shard_file_name(rank, rank + more, nonce)
+    assert paths.parse_shard_file(name) == paths.ShardFile(rank, rank + more, nonce[:8])
     folder, fence = paths.fence_path(step).split("/")
-    assert (folder, paths.fence_of(fence)) == (paths.FENCES, step)
+    assert (folder, paths.parse_fence_name(fence)) == (paths.FENCES, step)
 
 
 def test_names_are_those_of_the_format() -> None:
     """What docs/format.md promises to readers in other languages."""
     assert paths.step_folder(1200) == "checkpoint-1200"
-    assert paths.shard_file(3, 4, "ab12cd34" * 4) == "rank-00003-of-00004.ab12cd34.safetensors"
+    assert paths.shard_file_name(3, 4, "ab12cd34" * 4) == "rank-00003-of-00004.ab12cd34.safetensors"
     assert paths.fence_path(7) == "fence/00000007.json"
 
 
@@ -37,7 +37,7 @@ def test_names_are_those_of_the_format() -> None:
     ],
 )
 def test_a_foreign_folder_is_no_step(name: str) -> None:
-    assert paths.step_of(name) is None
+    assert paths.parse_step_folder(name) is None
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_a_foreign_folder_is_no_step(name: str) -> None:
     ],
 )
 def test_a_foreign_file_is_no_shard_file(name: str) -> None:
-    assert paths.shard_file_of(name) is None
+    assert paths.parse_shard_file(name) is None
 
 
 @pytest.mark.parametrize("name", ["7.json", "000000007.json", "00000007.json.tmp", "00000007.json\n", "0000000a.json"])
 def test_a_foreign_file_is_no_fence(name: str) -> None:
-    assert paths.fence_of(name) is None
+    assert paths.parse_fence_name(name) is None

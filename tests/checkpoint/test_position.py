@@ -41,11 +41,11 @@ def test_recorded_metrics_are_those_of_the_step_that_is_resumed_and_told_once() 
     position = TrainingPosition()
     for step in (30, 10):
         position.note_restore(step, {"loss": step})
-    assert position.take_recorded() == {"loss": 30}
+    assert position.take_recorded_metrics() == {"loss": 30}
     position.advance_to(31)
-    assert position.take_recorded() is None
+    assert position.take_recorded_metrics() is None
     position.note_restore(10, {"loss": 10})
-    assert position.take_recorded() is None, "a look, as far as is known"
+    assert position.take_recorded_metrics() is None, "a look, as far as is known"
     position.advance_to(11)
-    assert position.take_recorded() == {"loss": 10}
-    assert position.take_recorded() is None
+    assert position.take_recorded_metrics() == {"loss": 10}
+    assert position.take_recorded_metrics() is None

@@ -93,5 +93,5 @@ def test_a_state_of_which_one_optimizer_has_stepped_is_not_saved(
             optimizer.step()
         with pytest.raises(RuntimeError) as caught:
             computes_gradients()
-        assert preemption.of_world(world).rescue(caught.value) is not stepped
+        assert preemption.preemption_saves_of(world).save_after_error(caught.value) is not stepped
         assert saver.steps() == (() if stepped else (7,))

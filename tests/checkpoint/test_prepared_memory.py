@@ -92,13 +92,13 @@ def test_no_more_than_was_allowed_is_prepared(made: list[Any]) -> None:
 def test_a_pool_that_ends_prepares_no_more(made: list[Any]) -> None:
     """Nor does one of which a save has taken the blocks meanwhile."""
     pool = stage.BlockPool()
-    pool.end()
-    pool.prepare(3)
+    pool.stop_allocation()
+    pool.allocate_blocks(3)
     assert made == []
     pool = stage.BlockPool()
-    assert [pool.take() is not None for _ in range(2)] == [True, True]
-    pool.prepare(3)
-    assert (len(made), pool.allocated) == (3, 3 * BLOCK)
+    assert [pool.take_block() is not None for _ in range(2)] == [True, True]
+    pool.allocate_blocks(3)
+    assert (len(made), pool.allocated_bytes) == (3, 3 * BLOCK)
     assert not made[2][1][:: stage.mmap.PAGESIZE].any()
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
+from allranks.checkpoint.manifest import Manifest, Shard, ShardRun, StoredFile, StoredLeaf
 from allranks.checkpoint.restore_plan import ChunkRead, boxes_of_range, group_reads, plan_cost, plan_reads
 from allranks.errors import Damaged
 from allranks.extent import Extent
@@ -57,7 +57,7 @@ def stored(draw: st.DrawFn) -> tuple[Manifest, dict[str, np.ndarray], list[bytes
             content[file] += array[cell.slices].tobytes()
             inside = draw(st.sets(st.integers(0, cell.size), max_size=4))
             ends[file] |= {begin + at * array.itemsize for at in inside}
-            runs.append(Run(Shard(file, begin, cell)))
+            runs.append(ShardRun(Shard(file, begin, cell)))
         leaves[f"leaf{i}"], arrays[f"leaf{i}"] = StoredLeaf(shape, dtype, "", tuple(runs)), array
     sizes = [len(one) for one in content]
     chunks = [sorted(these | {size}) for these, size in zip(ends, sizes, strict=True)]
@@ -93,7 +93,7 @@ def test_every_wanted_element_arrives(data: st.DataObject) -> None:
         for file in files:
             assert [read.chunk for read in file.reads] == sorted({read.chunk for read in file.reads})
             for read in file.reads:
-                copies = list(read.copies)
+                copies = list(read.plan_copies)
                 assert copies, "a chunk that nobody needs"
                 if read.direct is not None and not by_copy:
                     directly(read, content[file.file], buffers[copies[0].wanted])
@@ -122,10 +122,10 @@ def test_a_linear_range_is_a_few_boxes(shape: tuple[int, ...], data: st.DataObje
 def test_a_row_of_shards_is_read_as_its_shards_one_by_one() -> None:
     """In a run only the shards that reach the extent are made: the plan is that of all of them, in both directions."""
     for step, begin in ((2, 0), (-2, 18)):
-        row = Run(Shard(0, HEADER, Extent((begin, 0), (2, 4))), 10, 0, 32, (step, 0))
+        row = ShardRun(Shard(0, HEADER, Extent((begin, 0), (2, 4))), 10, 0, 32, (step, 0))
         ends = list(range(HEADER, HEADER + 320 + 1, 16))
         short = manifest_of({"x": StoredLeaf((20, 4), "float32", "", (row,))}, [ends[-1]], [ends])
-        long = StoredLeaf((20, 4), "float32", "", tuple(map(Run, row)))
+        long = StoredLeaf((20, 4), "float32", "", tuple(map(ShardRun, row)))
         whole = manifest_of({"x": long}, [ends[-1]], [ends])
         for extent in (
             Extent((3, 1), (6, 2)),
@@ -138,7 +138,7 @@ def test_a_row_of_shards_is_read_as_its_shards_one_by_one() -> None:
 
 def test_ten_thousand_shards_of_one_leaf_are_not_all_made() -> None:
     """One rank of 10,000 wants its own rows: one read, from one file."""
-    row = Run(Shard(0, HEADER, Extent((0,), (8,))), 10_000, 1, 0, (8,))
+    row = ShardRun(Shard(0, HEADER, Extent((0,), (8,))), 10_000, 1, 0, (8,))
     leaf = StoredLeaf((80_000,), "float32", "", (row,))
     manifest = manifest_of({"x": leaf}, [HEADER + 32] * 10_000, [[HEADER, HEADER + 32]] * 10_000)
     [file] = plan_reads(manifest, [("x", Extent((8 * 7_000,), (8,)))])
@@ -147,7 +147,7 @@ def test_ten_thousand_shards_of_one_leaf_are_not_all_made() -> None:
 
 def test_a_chunk_that_lands_in_one_piece_is_direct() -> None:
     """Rows into rows are; columns into rows only where a chunk is in one row; a chunk with others' bytes is not."""
-    rows = [Run(Shard(0, HEADER + 64 * i, Extent((4 * i, 0), (4, 4)))) for i in range(2)]
+    rows = [ShardRun(Shard(0, HEADER + 64 * i, Extent((4 * i, 0), (4, 4)))) for i in range(2)]
     ends = [HEADER, HEADER + 40, HEADER + 64, HEADER + 128]
     manifest = manifest_of({"x": StoredLeaf((8, 4), "float32", "", tuple(rows))}, [ends[-1]], [ends])
 
@@ -158,7 +158,7 @@ def test_a_chunk_that_lands_in_one_piece_is_direct() -> None:
     assert direct(Extent((4, 0), (4, 4))) == [0]
     assert direct(Extent((2, 0), (6, 4))) == [None, 8, 32]
     assert direct(Extent((0, 0), (8, 3))) == [None, None, None]
-    columns = [Run(Shard(0, HEADER + 64 * i, Extent((0, 4 * i), (4, 4)))) for i in range(2)]
+    columns = [ShardRun(Shard(0, HEADER + 64 * i, Extent((0, 4 * i), (4, 4)))) for i in range(2)]
     ends = [HEADER, HEADER + 16, HEADER + 56, HEADER + 64, HEADER + 128]
     manifest = manifest_of({"x": StoredLeaf((4, 8), "float32", "", tuple(columns))}, [ends[-1]], [ends])
     assert direct(Extent((0, 0), (4, 8))) == [0, None, 96 + 8, None]
@@ -166,7 +166,7 @@ def test_a_chunk_that_lands_in_one_piece_is_direct() -> None:
 
 def test_experts_cut_along_their_rows_are_read_directly() -> None:
     """A chunk inside one expert's block of a 3-D leaf lands in one piece, though the shard as a whole does not."""
-    halves = [Run(Shard(0, 96 * i, Extent((0, 2 * i, 0), (2, 2, 6)))) for i in range(2)]
+    halves = [ShardRun(Shard(0, 96 * i, Extent((0, 2 * i, 0), (2, 2, 6)))) for i in range(2)]
     ends = [20, 48, 76, 96, 192]
     manifest = manifest_of({"x": StoredLeaf((2, 4, 6), "float32", "", tuple(halves))}, [192], [ends])
     [file] = plan_reads(manifest, [("x", Extent((0, 0, 0), (2, 4, 6)))])
@@ -175,12 +175,12 @@ def test_experts_cut_along_their_rows_are_read_directly() -> None:
 
 def test_neighbours_are_read_in_one_call() -> None:
     """Chunks that adjoin, or nearly so, go together up to the limit; direct ones and others apart."""
-    leaf = StoredLeaf((40,), "uint8", "", (Run(Shard(0, 0, Extent((0,), (40,)))),))
+    leaf = StoredLeaf((40,), "uint8", "", (ShardRun(Shard(0, 0, Extent((0,), (40,)))),))
     manifest = manifest_of({"x": leaf}, [40], [list(range(5, 41, 5))])
 
     def groups(*wanted: Extent, limit: int = 100) -> list[list[int]]:
         [file] = plan_reads(manifest, [("x", extent) for extent in wanted])
-        return [[read.chunk for read in group] for group in group_reads(file.reads, limit=limit)]
+        return [[read.chunk for read in group] for group in group_reads(file.reads, max_bytes=limit)]
 
     assert groups(Extent((0,), (40,))) == [[0, 1, 2, 3, 4, 5, 6, 7]]
     assert groups(Extent((0,), (40,)), limit=15) == [[0, 1, 2], [3, 4, 5], [6, 7]]
@@ -190,14 +190,14 @@ def test_neighbours_are_read_in_one_call() -> None:
     assert groups(Extent((0,), (20,)), Extent((20,), (20,))) == [[0, 1, 2, 3, 4, 5, 6, 7]]
     assert groups(Extent((2,), (30,))) == [[0], [1, 2, 3, 4, 5], [6]]
 
-    rare = StoredLeaf((3 * PAGE,), "uint8", "", (Run(Shard(0, 0, Extent((0,), (3 * PAGE,)))),))
+    rare = StoredLeaf((3 * PAGE,), "uint8", "", (ShardRun(Shard(0, 0, Extent((0,), (3 * PAGE,)))),))
     manifest = manifest_of({"x": rare}, [3 * PAGE], [[PAGE - 1, 2 * PAGE, 3 * PAGE]])
     assert groups(Extent((0,), (9,)), Extent((2 * PAGE,), (9,)), limit=9 * PAGE) == [[0], [2]]
 
 
 def test_a_chunk_that_ends_within_an_element_is_refused() -> None:
     """The format does not allow it, and the leaf is named."""
-    leaf = StoredLeaf((4,), "float32", "", (Run(Shard(0, 0, Extent((0,), (4,)))),))
+    leaf = StoredLeaf((4,), "float32", "", (ShardRun(Shard(0, 0, Extent((0,), (4,)))),))
     with pytest.raises(Damaged, match="within an element of leaf 'x'") as caught:
         plan_reads(manifest_of({"x": leaf}, [16], [[6, 16]]), [("x", Extent((0,), (4,)))])
     assert (caught.value.leaf, caught.value.path) == ("x", "f0")
@@ -220,13 +220,13 @@ def gpt2() -> dict[str, tuple[int, ...]]:
 
 def saved_by_rows(ranks: int) -> Manifest:
     """GPT-2 cut along the first dimension; chunks of 1/16 of the shard, 64 KiB to 8 MiB; small shards share one."""
-    leaves: dict[str, list[Run]] = {path: [] for path in gpt2()}
+    leaves: dict[str, list[ShardRun]] = {path: [] for path in gpt2()}
     sizes, chunks = [], []
     for rank in range(ranks):
         at, ends = 4096, [4096]
         for path, shape in gpt2().items():
             cell = cells_of(shape, (ranks, *(1,) * (len(shape) - 1)))[rank]
-            leaves[path].append(Run(Shard(rank, at, cell)))
+            leaves[path].append(ShardRun(Shard(rank, at, cell)))
             size = cell.size * 4
             grain = min(max(size // 16 // 4096 * 4096, 64 << 10), 8 << 20)
             if size > grain and ends[-1] != at:

@@ -83,16 +83,16 @@ def test_ranks_that_differ_are_the_first_reason(tmp_path: Path) -> None:
 def test_only_statistics_are_called_so() -> None:
     """A scale that is new in the model is none, whatever its name ends with."""
     loaded = SimpleNamespace(missing=("attn.H_scale", "norm/mean/value"), coverage=0.9, rename={})
-    found = possible_reasons(compare_metrics([{"loss": 2.0}], {"loss": 1.0}, within=0.1), loaded, step=None)  # type: ignore[arg-type]
+    found = possible_reasons(compare_metrics([{"loss": 2.0}], {"loss": 1.0}, tolerance=0.1), loaded, step=None)  # type: ignore[arg-type]
     assert found[1].startswith("normalisation: its statistics were not loaded: norm/mean/value; and ")
 
 
 @given(st.floats(0.001, 1e6), st.floats(0.0, 3.0), st.integers(1, 5))
 def test_a_value_fits_if_and_only_if_it_is_within(recorded: float, factor: float, ranks: int) -> None:
     """On both sides; and what is no number fits nothing."""
-    (found,) = compare_metrics([{"loss": recorded * factor}] * ranks, {"loss": recorded}, within=0.25)
+    (found,) = compare_metrics([{"loss": recorded * factor}] * ranks, {"loss": recorded}, tolerance=0.25)
     if abs(abs(factor - 1) - 0.25) > 1e-6:
         assert found.fits is (abs(factor - 1) < 0.25)
-    (found,) = compare_metrics([{"loss": math.nan}] * ranks, {"loss": recorded}, within=math.inf)
+    (found,) = compare_metrics([{"loss": math.nan}] * ranks, {"loss": recorded}, tolerance=math.inf)
     assert not found.fits
     assert possible_reasons([found], None, step=3)[0].startswith("coverage")

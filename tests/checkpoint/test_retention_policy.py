@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.checkpoint.retention_policy import Best, Policy, Saved, choose_steps, decide_retention
+from allranks.checkpoint.retention_policy import (
+    BestCheckpoints,
+    RetentionPolicy,
+    Saved,
+    choose_removed_steps,
+    decide_retention,
+)
 
 METRICS = st.none() | st.sampled_from([math.nan, math.inf, -math.inf, -1.0, 0.0, 1.0, 2.0])
 COUNTS = st.none() | st.integers(1, 6)
@@ -35,7 +41,7 @@ def test_what_the_policy_does_not_name_is_deleted(
     """In any order of the checkpoints; the newest stays."""
     saved = [Saved(step, {} if value is None else {"loss": value}) for step, value in metrics.items()]
     random.shuffle(saved)
-    gone = choose_steps(saved, Policy(last, every, best))
+    gone = choose_removed_steps(saved, RetentionPolicy(last, every, best))
     assert list(gone) == sorted(metrics.keys() - kept_naively(metrics, last, every, best))
     assert not saved or max(metrics) not in gone
 
@@ -43,12 +49,12 @@ def test_what_the_policy_does_not_name_is_deleted(
 @settings(deadline=None)
 @given(st.sets(st.integers(0, 40), max_size=12))
 def test_without_a_policy_everything_stays(steps: set[int]) -> None:
-    assert choose_steps([Saved(step, {}) for step in steps], Policy()) == ()
+    assert choose_removed_steps([Saved(step, {}) for step in steps], RetentionPolicy()) == ()
 
 
 def test_of_equal_metrics_the_later_is_better() -> None:
     saved = [Saved(step, {"loss": 1.0}) for step in (1, 2, 3, 4)]
-    assert choose_steps(saved, Policy(1, None, Best("loss", "min", 2))) == (1, 2)
+    assert choose_removed_steps(saved, RetentionPolicy(1, None, BestCheckpoints("loss", "min", 2))) == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,7 @@ def test_of_equal_metrics_the_later_is_better() -> None:
 )
 def test_a_policy_that_makes_no_sense_is_refused(policy: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        Policy(**policy)
+        RetentionPolicy(**policy)
 
 
 def test_a_function_gets_the_steps_in_their_order() -> None:
@@ -76,6 +82,6 @@ def test_a_function_gets_the_steps_in_their_order() -> None:
 @pytest.mark.parametrize("kept", [["1"], ["checkpoint-1"], [(1, 0.5)], [True, False], [999, -1], [None]])
 def test_a_function_that_returns_no_steps_removes_nothing(kept: Any) -> None:
     saved = [Saved(step, {}, frozenset({"w"})) for step in (1, 2, 3)]
-    for policy, items in ((lambda _: kept, {}), (Policy(keep_last=1), {"w": lambda _: kept})):
+    for policy, items in ((lambda _: kept, {}), (RetentionPolicy(keep_last=1), {"w": lambda _: kept})):
         with pytest.raises(ValueError, match=r"expected steps of the checkpoints that were passed"):
             decide_retention(saved, policy, items)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from allranks.arrays.base import Declared, Split
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.file_layout import LARGEST, chunk_ends, chunk_grain, file_layout
+from allranks.checkpoint.file_layout import LARGEST, chunk_ends, chunk_grain, plan_file_layout
 from allranks.checkpoint.manifest import Shard
-from allranks.checkpoint.save_plan import CheckpointLayout, FilePlan, checkpoint_layout, file_plan, total_bytes
+from allranks.checkpoint.save_plan import CheckpointLayout, FilePlan, plan_checkpoint_layout, plan_file, total_bytes
 from allranks.extent import Extent
 from allranks.storage.base import BLOCK
 
@@ -57,7 +57,7 @@ def marked(size: int, declared: list[Declared]) -> list[np.ndarray]:
     """Count, for every element, how often some rank writes it."""
     counts = [np.zeros(one.shape, int) for one in declared]
     for rank in range(size):
-        for part in file_plan(declared, rank=rank, size=size).parts:
+        for part in plan_file(declared, rank=rank, size=size).parts:
             counts[part.leaf][part.extent.slices] += 1
     return counts
 
@@ -74,7 +74,7 @@ def test_a_rank_writes_only_what_it_holds(state: tuple[int, list[Declared]]) -> 
     """And the bytes it takes out of its cell are those of the extent."""
     size, declared = state
     for rank in range(size):
-        for part in file_plan(declared, rank=rank, size=size).parts:
+        for part in plan_file(declared, rank=rank, size=size).parts:
             one = declared[part.leaf]
             assert rank in one.split.holders[part.cell]
             cell = cell_of(one, part.cell)
@@ -96,8 +96,8 @@ def cell_of(one: Declared, cell: int) -> Extent:
 def test_the_layout_says_what_the_files_are(state: tuple[int, list[Declared]]) -> None:
     """What rank 0 puts into the manifest is what every rank plans for itself."""
     size, declared = state
-    files = [file_plan(declared, rank=rank, size=size) for rank in range(size)]
-    whole = checkpoint_layout(declared, size=size)
+    files = [plan_file(declared, rank=rank, size=size) for rank in range(size)]
+    whole = plan_checkpoint_layout(declared, size=size)
     assert whole.writers == tuple(rank for rank, file in enumerate(files) if file.bytes)
     assert whole.bytes == tuple(file.bytes for file in files if file.bytes)
     assert shards_of(whole, declared) == shards_in(files, whole, declared)
@@ -119,7 +119,7 @@ def shards_in(files: list[FilePlan], whole: CheckpointLayout, declared: list[Dec
 def test_a_file_has_no_holes_and_is_aligned(state: tuple[int, list[Declared]]) -> None:
     size, declared = state
     for rank in range(size):
-        file = file_plan(declared, rank=rank, size=size)
+        file = plan_file(declared, rank=rank, size=size)
         at = file.data_begin
         assert at % 4096 == 0
         for part in file.parts:
@@ -133,14 +133,14 @@ def test_replicas_are_shared_out_by_bytes() -> None:
     """Four ranks hold the same model, and each writes a quarter of it."""
     everybody = Split((1, 1), ((0, 1, 2, 3),))
     declared = [Declared(f"{n}", (1000 + 37 * n, 900), "float32", everybody) for n in range(7)]
-    sizes = [file_plan(declared, rank=rank, size=4).bytes for rank in range(4)]
+    sizes = [plan_file(declared, rank=rank, size=4).bytes for rank in range(4)]
     assert max(sizes) - min(sizes) < 0.01 * total_bytes(declared)
 
 
 @given(st.integers(0, 3), st.lists(st.integers(1, 3 * LARGEST), max_size=20), st.integers(16, 23))
 def test_chunks_cover_the_file_and_straddle_no_block(pages: int, shards: list[int], power: int) -> None:
     begin = pages * 4096
-    ends = chunk_ends(begin, shards, grain=1 << power)
+    ends = chunk_ends(begin, shards, grain_bytes=1 << power)
     assert [0, *ends][-1] == begin + sum(shards)
     for start, end in pairwise([0, *ends]):
         assert start < end
@@ -149,7 +149,7 @@ def test_chunks_cover_the_file_and_straddle_no_block(pages: int, shards: list[in
 
 def test_what_three_ranks_need_of_four_files_is_hardly_more_than_their_share() -> None:
     """A shard is cut into some sixteen chunks, so that a part of it can be read and verified."""
-    ends = chunk_ends(4096, [2 << 20] * 10, grain=chunk_grain(1_200_000_000))
+    ends = chunk_ends(4096, [2 << 20] * 10, grain_bytes=chunk_grain(1_200_000_000))
     largest = max(end - start for start, end in pairwise([0, *ends]))
     assert largest <= (2 << 20) // 16
 
@@ -170,11 +170,11 @@ def test_safetensors_opens_every_file(
     size, declared = state
     folder = tmp_path_factory.mktemp("files")
     for rank in range(size):
-        file = file_plan(declared, rank=rank, size=size)
+        file = plan_file(declared, rank=rank, size=size)
         if not file.bytes:
             continue
         about = {"allranks": json.dumps({"step": 10**9, "nonce": "f" * 32, "rank": 10**6})}
-        header = file_layout(declared, file, grain=1 << 16).header(about)
+        header = plan_file_layout(declared, file, grain_bytes=1 << 16).make_header(about)
         assert len(header) == file.data_begin
         path = folder / f"{rank}.safetensors"
         path.write_bytes(header + bytes(file.bytes - file.data_begin))

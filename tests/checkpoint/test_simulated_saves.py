@@ -20,7 +20,7 @@ from proving import blank, damaged, newest, same, state
 from allranks import SimulatedWorld, World
 from allranks.checkpoint import fence, inventory, keep_every, paths
 from allranks.checkpoint.checkpointer import Checkpointer
-from allranks.checkpoint.commit_events import Verdict
+from allranks.checkpoint.commit_events import SaveVerdict
 from allranks.checkpoint.commit_protocol import _CommitRun
 from allranks.checkpoint.save_operation import SaveOperation
 from allranks.errors import AllranksError, Damaged, Fenced, KeyTimeout, RankDied, SaveFailed, StorageError, Truncated
@@ -207,7 +207,7 @@ def test_a_coordinator_that_stands_still_while_it_publishes_leaves_a_whole_check
 
 def test_files_discarded_too_early_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the test above, and the sweeps, can fail."""
-    monkeypatch.setattr(_CommitRun, "is_final", property(lambda run: run._side.verdict is not Verdict.COMMITTED))
+    monkeypatch.setattr(_CommitRun, "is_final", property(lambda run: run._side.verdict is not SaveVerdict.COMMITTED))
     with pytest.raises(AssertionError, match="the file does not exist"):
         published_late()
 
@@ -226,7 +226,7 @@ def published_late() -> int:
 
 def test_a_put_without_all_files_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the sweeps can fail: a rank says that it has written before it has."""
-    write = SaveOperation.write
+    write = SaveOperation.write_files
 
     def hasty(job: SaveOperation) -> object:
         if job.rank == 3:
@@ -234,8 +234,8 @@ def test_a_put_without_all_files_is_found_out(monkeypatch: pytest.MonkeyPatch) -
             for file, plan in zip(job.files, job.prepared.files, strict=True):
                 for number in range(len(plan.file_layout.blocks)):
                     file.block(number)
-                name = paths.shard_file(job.rank, job.size, job.identity.nonce, plan.item)
-                ends, digests = plan.file_layout.ends, file.digests
+                name = paths.shard_file_name(job.rank, job.size, job.identity.nonce, plan.item)
+                ends, digests = plan.file_layout.ends, file.chunk_digests
                 said[plan.item] = {"name": name, "bytes": file.size, "ends": ends, "digests": digests, "stored": []}
             return {"files": said, "values": {}}
         return write(job)

@@ -107,7 +107,7 @@ def test_digests_and_comparisons_know_the_holders() -> None:
 
 def overlapping(declared: Any, *, size: int) -> save_plan.CheckpointLayout:
     """A plan with a fault: the first leaf's shards are those of the second."""
-    sound = save_plan.checkpoint_layout(declared, size=size)
+    sound = save_plan.plan_checkpoint_layout(declared, size=size)
     first, second, *rest = sound.leaves
     return save_plan.CheckpointLayout(
         sound.writers,
@@ -121,7 +121,7 @@ def test_a_manifest_that_is_not_sound_is_not_published(monkeypatch: pytest.Monke
     disk = MemoryStorage()
     ckpt = open_run(disk)
     ckpt.save(1, state(1), block=True)
-    monkeypatch.setattr("allranks.checkpoint.planner.checkpoint_layout", overlapping)
+    monkeypatch.setattr("allranks.checkpoint.planner.plan_checkpoint_layout", overlapping)
     with pytest.raises(SaveFailed, match=r"the manifest of step 2 cannot be read back.*more than one shard"):
         ckpt.save(2, state(2, leaves=5), block=True)
     assert ckpt.steps() == (1,)

@@ -83,16 +83,16 @@ def save(
 ) -> None:
     """Save a step; ``unfinished``, all ranks have written when they die."""
     nonce, files = show(digest(storage.url, str(step), str(id(tree)))), []
-    prepared = [SavePlanner(rank, tree.ranks).prepare(tree) for rank in range(tree.ranks)]
+    prepared = [SavePlanner(rank, tree.ranks).prepare_save(tree) for rank in range(tree.ranks)]
     for rank, planned in ((rank, file) for rank, mine in enumerate(prepared) for file in mine.files):
         about = {"allranks": json.dumps({"step": step, "nonce": nonce, "rank": rank})}
         parts = [
             tree.cell_bytes(one.leaf, one.cell).data[one.start :][: one.nbytes].tobytes() for one in planned.plan.parts
         ]
-        data = planned.file_layout.header(about) + b"".join(parts)
+        data = planned.file_layout.make_header(about) + b"".join(parts)
         ends = planned.file_layout.ends
         digests = [hasher("xxh3-128")(data[begin:end]) for begin, end in pairwise((0, *ends))]
-        name = paths.shard_file(rank, tree.ranks, nonce)
+        name = paths.shard_file_name(rank, tree.ranks, nonce)
         storage.put(f"{paths.step_folder(step)}/{name}", data)
         files.append(StoredFile(name, len(data), ends, tuple(digests)))
     checkpoint_layout = prepared[0].checkpoint_layout

@@ -15,7 +15,7 @@ from runs import Said, four_ranks, save
 
 from allranks.checkpoint import fence
 from allranks.checkpoint.inventory import StepFolder
-from allranks.checkpoint.removal import Clearance, plan_clearance
+from allranks.checkpoint.removal import LeftoverChoice, choose_leftovers
 from allranks.process import started as process_started
 from allranks.storage.base import Entry
 from allranks.storage.local import LocalStorage
@@ -128,9 +128,9 @@ def found(*ages: float | None, state: str = "unfinished") -> StepFolder:
     ],
 )
 def test_a_save_is_as_old_as_its_last_change(ages: tuple[float | None, ...], goes: bool) -> None:
-    decided = plan_clearance([found(*ages)], now=1000, older_than=60)
+    decided = choose_leftovers([found(*ages)], now_seconds=1000, older_than=60)
     assert (len(decided.remove), len(decided.spare)) == ((1, 0) if goes else (0, 1))
 
 
 def test_a_damaged_step_holds_no_leftovers() -> None:
-    assert plan_clearance([found(99, state="damaged")], now=1000, older_than=60) == Clearance((), ())
+    assert choose_leftovers([found(99, state="damaged")], now_seconds=1000, older_than=60) == LeftoverChoice((), ())

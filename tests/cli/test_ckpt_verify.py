@@ -176,7 +176,7 @@ def test_progress_tells_every_byte() -> None:
     storage, data = MemoryStorage(), bytes(1000)
     storage.put("checkpoint-1/file", data)
     told: list[int] = []
-    verify_checkpoint(storage, manifest_of(data, [10, 400, 1000]), progress=told.append)
+    verify_checkpoint(storage, manifest_of(data, [10, 400, 1000]), report_progress=told.append)
     assert sum(told) == 1000
 
 
@@ -187,5 +187,5 @@ def manifest_of(data: bytes, ends: list[int]) -> Manifest:
     digest = hasher("xxh3-128")
     digests = tuple(digest(data[begin:end]) for begin, end in zip([0, *ends], ends, strict=False))
     file = StoredFile("file", len(data), tuple(ends), digests)
-    assert paths.shard_file_of("file") is None
+    assert paths.parse_shard_file("file") is None
     return Manifest(1, "0" * 32, "2026-01-01T00:00:00+00:00", 1, "xxh3-128", (file,), {}, {}, None, {}, {})

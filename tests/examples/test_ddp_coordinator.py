@@ -16,8 +16,8 @@ import pytest
 import training
 from harness import clean_environ
 
-from allranks.checkpoint.commit_events import SaveId, Written
-from allranks.checkpoint.commit_states import CommitSide, State
+from allranks.checkpoint.commit_events import PartWritten, SaveId
+from allranks.checkpoint.commit_states import CommitSide, CommitState
 
 pytestmark = pytest.mark.needs("torch", "safetensors")
 EXAMPLE = training.HERE.parents[1] / "examples" / "ddp_coordinator"
@@ -168,6 +168,6 @@ def test_the_seeds_coordinator_takes_one_rank_for_three() -> None:
 
     save, stale = SaveId(2, 200, "b", "digest"), SaveId(1, 100, "a", "digest")
     ours = CommitSide(save, rank=0, size=3)
-    for event in (*[Written(save, 1, None)] * 3, Written(stale, 2, None)):
-        ours.on(event)
-    assert (ours.state, ours.missing) == (State.COLLECTING, (0, 2))
+    for event in (*[PartWritten(save, 1, None)] * 3, PartWritten(stale, 2, None)):
+        ours.apply_event(event)
+    assert (ours.state, ours.ranks_without_ack) == (CommitState.COLLECTING, (0, 2))

@@ -76,7 +76,7 @@ def test_every_chunk_is_verified(run: Path, kind: Callable[[Path], Path], capsys
     assert main(["ckpt", "diff", str(folder), f"{run}@1"]) == 1
     assert main(["ckpt", "export", str(folder), str(run / "out")]) == 0
     capsys.readouterr()
-    (shard,) = [file for file in folder.iterdir() if paths.shard_file_of(file.name)]
+    (shard,) = [file for file in folder.iterdir() if paths.parse_shard_file(file.name)]
     data = bytearray(shard.read_bytes())
     data[4497] ^= 0x40
     shard.write_bytes(data)

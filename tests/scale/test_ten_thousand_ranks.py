@@ -7,7 +7,7 @@ import pytest
 from allranks import SimulatedWorld, World
 from allranks.arrays.base import Declared, Split
 from allranks.checkpoint.manifest import Shard
-from allranks.checkpoint.save_plan import checkpoint_layout, file_plan
+from allranks.checkpoint.save_plan import plan_checkpoint_layout, plan_file
 from allranks.data.agreement import Shares
 from allranks.data.start import start
 from allranks.errors import AllranksError
@@ -66,11 +66,11 @@ def test_a_save_of_ten_thousand_ranks_is_planned_alike_by_all() -> None:
     everybody = Split((1, 1), (tuple(range(MANY)),))
     declared = [Declared(f"sharded/{n}", (MANY * 2, 64), "float32", rows) for n in range(100)]
     declared += [Declared(f"replicated/{n}", (MANY, 4096), "bfloat16", everybody) for n in range(4)]
-    files = checkpoint_layout(declared, size=MANY)
+    files = plan_checkpoint_layout(declared, size=MANY)
     assert len(files.writers) == MANY
     assert all(len(files.leaves[f"sharded/{n}"].runs) == 1 for n in range(100))
     for rank in (0, 1, 4999, MANY - 1):
-        for part in file_plan(declared, rank=rank, size=MANY).parts:
+        for part in plan_file(declared, rank=rank, size=MANY).parts:
             shards = files.leaves[declared[part.leaf].path].shards
             assert Shard(rank, part.begin, part.extent) in shards
 

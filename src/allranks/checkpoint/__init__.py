@@ -1,8 +1,8 @@
-"""Save, restore and read checkpoints: the public names beside ``allranks.Checkpointer``.
+"""Save, restore and read checkpoints: the public functions and types beside ``allranks.Checkpointer``.
 
 ``read`` returns a step of a run, and ``follow`` yields each new step. ``keep_last``, ``keep_every`` and ``keep_best``
-return policies, which say which steps of a run are kept. A state may hold a ``RandomState``, and objects of types that
-were passed to ``register_type``.
+return policies, which say which steps of a run are kept. A state may contain a ``RandomState``, and objects of types
+that were registered with ``register_type``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compare what all ranks are about to save, before a byte is written: step, tree, values and replicas.
 
-The comparison is one exchange. Each rank sends a digest of what it is about to save, and a digest of the parts that
-other ranks hold, too. Only if digests differ do the ranks send more, so that the error can name the leaf.
+The comparison is one exchange. Each rank sends two digests: of what it is about to save, and of the parts that other
+ranks also hold. Only if digests differ do the ranks send more, so that the error can name the leaf.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from allranks.arrays.base import Declared
-from allranks.checkpoint.per_rank import advice_on_differing
+from allranks.checkpoint.per_rank import advice_on_differing_leaves
 from allranks.consistency.claim import StateClaim
 from allranks.consistency.differences import odd_groups
 from allranks.consistency.verify import raise_mismatch
@@ -52,13 +52,15 @@ _KINDS: dict[str, type[AllranksError]] = {
 }
 
 
-def describe_arrays(declared: Sequence[Declared], ties: Mapping[str, str]) -> dict[str, str]:
-    """Return a description of each array by path: ``float32[512, 64] in 4 x 1 pieces``.
+def describe_arrays(declared_arrays: Sequence[Declared], tied_paths: Mapping[str, str]) -> dict[str, str]:
+    """Return a text for each array, by path: its dtype, shape and sharding, e.g. ``float32[512, 64] in 4 x 1 pieces``.
 
-    The description of a tied array names the leaf with which it shares its memory.
+    The text for an array that shares its memory with another leaf names that leaf.
     """
-    describe = {one.path: describe_array(one.dtype, one.shape, one.split.cuts, kind=one.kind) for one in declared}
-    return describe | {path: f"one memory with {other!r}" for path, other in ties.items()}
+    describe = {
+        one.path: describe_array(one.dtype, one.shape, one.split.cuts, kind=one.kind) for one in declared_arrays
+    }
+    return describe | {path: f"one memory with {other!r}" for path, other in tied_paths.items()}
 
 
 def describe_values(values: Mapping[str, Any]) -> dict[str, str]:
@@ -66,40 +68,41 @@ def describe_values(values: Mapping[str, Any]) -> dict[str, str]:
     return {path: json.dumps(value, sort_keys=True) for path, value in values.items()}
 
 
-def agree(
+def compare_save_over_ranks(
     world: World,
     entry: CollectiveEntry,
     *,
     error: Exception | None,
-    describe: Callable[[], Mapping[str, str]],
-    claim: StateClaim | None,
+    describe_leaves: Callable[[], Mapping[str, str]],
+    state_claim: StateClaim | None,
 ) -> bool:
     """Compare one save over all ranks, and return True when all ranks save the same. **Every rank must call.**
 
     Returns False on every rank if the ranks differ only in which rank holds which array. The caller must then call
     ``placement.agree_placement``, and compare again.
 
-    ``entry``: this rank's ticket; its digest is the digest of ``describe()``, the descriptions of all leaves by path.
+    ``entry``: the description of this call that the ranks compare; its digest is that of ``describe_leaves()``, a text
+    for each leaf by path.
     ``error``: why this rank cannot save, or None. If it is set, this rank returns, and every other rank raises an error
     of the same kind that quotes it. If the ranks differ, raises Mismatch on every rank, which names the ranks and the
     leaf.
     """
     name = f"save of step {entry.step}"
     ticket = [entry.sequence, entry.step, entry.digest, True, entry.where]
-    placed = claim.plan.placement if claim else ""
-    said = [refusal_of(error), ticket, placed, claim.roots(rank=world.rank) if claim else {}]
+    placed = state_claim.plan.placement if state_claim else ""
+    said = [refusal_of(error), ticket, placed, state_claim.roots(rank=world.rank) if state_claim else {}]
     odd = world.exchange("checkpoint", name, said, decide=_find_disagreement)
     match odd:
         case "placement":
             return False
         case {"refused": refused}:
             if error is None:
-                raise refusal_error(refused, who=f"rank {world.rank}: {name}", step=entry.step)
+                raise refusal_error(refused, operation=f"rank {world.rank}: {name}", step=entry.step)
         case {"trees": parties}:
-            raise_leaf_mismatch(world, name, parties, descriptions=describe())
+            raise_leaf_mismatch(world, name, parties, descriptions=describe_leaves())
         case {"copies": groups}:
-            assert claim is not None  # a rank that has none refuses
-            raise_mismatch(world, name, claim, groups, step=entry.step, advice=advice_on_differing)
+            assert state_claim is not None  # a rank that has none refuses
+            raise_mismatch(world, name, state_claim, groups, step=entry.step, advice=advice_on_differing_leaves)
     return True
 
 
@@ -116,21 +119,27 @@ def _find_disagreement(values: Sequence[Any]) -> dict[str, Any] | str | None:
 
 
 def refusal_of(error: Exception | None) -> list[str] | None:
-    """Return the kind and the message of a rank's error for the other ranks; None if there is no error."""
+    """Return a rank's error as [class name, message], to be sent to the other ranks; None if there is no error."""
     return None if error is None else [type(error).__name__, message_of(error)]
 
 
 def first_refusal(refusals: Sequence[Sequence[str] | None]) -> list[Any] | None:
-    """Return [the ranks with an error, the kind of the first error, its message]; None if no rank has one."""
+    """Combine the errors of all ranks (``refusal_of``) into [ranks with an error, class name of the first, its
+    message].
+
+    Returns None if no rank has an error.
+    """
     ranks = [rank for rank, refusal in enumerate(refusals) if refusal is not None]
     first = refusals[ranks[0]] if ranks else None
     return [ranks, *first] if first is not None else None
 
 
-def refusal_error(refused: Sequence[Any], *, who: str, step: int | None) -> AllranksError:
-    """Return the error that a rank without an error raises: it has the kind and quotes the text of the first error."""
-    ranks, kind, message = refused
-    text = f"{who}: {name_ranks(ranks)} cannot: {message}"
+def refusal_error(first_refused: Sequence[Any], *, operation: str, step: int | None) -> AllranksError:
+    """Return the error that a healthy rank raises because another rank cannot save: same class, quoting that rank's
+    message.
+    """
+    ranks, kind, message = first_refused
+    text = f"{operation}: {name_ranks(ranks)} cannot: {message}"
     if kind == DoesNotFit.__name__:
         return DoesNotFit(text, differences=(), step=step)
     error = _KINDS.get(kind, AllranksError)(text)

@@ -14,7 +14,7 @@ SHORT_GRACE = (
 
 @dataclass(slots=True)
 class CallPace:
-    """Measures the time between two calls, and compares it with ``grace``.
+    """Measures the seconds between successive calls, and compares them with ``grace``.
 
     ``grace``: the seconds that the job has after a SIGTERM; None if unknown.
     """
@@ -23,21 +23,21 @@ class CallPace:
     last: float | None = None
     reported: bool = False
 
-    def overtime(self, now: float) -> float | None:
-        """Record a call at ``now`` (seconds). Return the seconds since the last call if they exceed ``grace``.
+    def seconds_over_grace(self, now_seconds: float) -> float | None:
+        """Record a call at ``now_seconds`` (seconds). Return the seconds since the last call if they exceed ``grace``.
 
         Returns None otherwise, and after the first time.
         """
-        before, self.last = self.last, now
-        if self.reported or self.grace is None or before is None or now - before <= self.grace:
+        before, self.last = self.last, now_seconds
+        if self.reported or self.grace is None or before is None or now_seconds - before <= self.grace:
             return None
         self.reported = True
-        return now - before
+        return now_seconds - before
 
 
 @dataclass(slots=True)
 class MinuteTimer:
-    """Saves at intervals of ``minutes`` (None: no such saves).
+    """Decides when a save is due that is made every ``minutes`` (None: never).
 
     All ranks must save at the same call, so a save is requested one call ahead.
     """
@@ -54,16 +54,22 @@ class MinuteTimer:
             "a number above 0, or None",
         )
 
-    def is_due_next(self, now: float) -> bool:
-        """Record a call at ``now`` (seconds). Return whether a save is due at the next call, if it takes as long."""
-        coming = now + (now - self.last if self.last is not None else 0.0)
-        self.last = now
+    def is_due_next(self, now_seconds: float) -> bool:
+        """Record a call at ``now_seconds`` (seconds).
+
+        Return whether a save is due at the next call, if that call comes after the same time as this one.
+        """
+        coming = now_seconds + (now_seconds - self.last if self.last is not None else 0.0)
+        self.last = now_seconds
         return self.minutes is not None and coming - self.saved >= 60 * self.minutes
 
 
 @dataclass(frozen=True, slots=True)
 class StepCadence:
-    """Saves at every multiple of ``every`` steps (None: no such saves). ``name``: the argument's name for errors."""
+    """Decides when a save is due at multiples of ``every`` steps (None: never).
+
+    ``name``: the argument's name in errors.
+    """
 
     every: int | None = None
     name: str = "every"
@@ -71,11 +77,12 @@ class StepCadence:
     def __post_init__(self) -> None:
         expect(self.every is None or is_count(self.every), self.name, self.every, "an int above 0, or None")
 
-    def due(self, step: int, *, before: int | None) -> bool:
-        """Return whether a save is due: a multiple of ``every`` is after the step ``before``, and not after ``step``.
+    def is_save_due(self, step: int, *, previous_step: int | None) -> bool:
+        """Return whether a save is due: a multiple of ``every`` is after the step ``previous_step``, and not after
+        ``step``.
 
-        ``before``: the last step that was seen. If it is None, only ``step`` itself counts.
+        ``previous_step``: the last step that was seen. If it is None, only ``step`` itself counts.
         """
         if self.every is None:
             return False
-        return step % self.every == 0 if before is None else step // self.every > before // self.every
+        return step % self.every == 0 if previous_step is None else step // self.every > previous_step // self.every

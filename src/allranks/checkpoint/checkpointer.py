@@ -17,14 +17,14 @@ from allranks.checkpoint.holds import hold_step
 from allranks.checkpoint.items import check_known
 from allranks.checkpoint.memory.tier import open_tier
 from allranks.checkpoint.names import Rename
-from allranks.checkpoint.per_rank import RankChoices, globs_of
-from allranks.checkpoint.position import TrainingPosition, shares_memory
+from allranks.checkpoint.per_rank import RankChoices, glob_tuple
+from allranks.checkpoint.position import TrainingPosition, share_memory
 from allranks.checkpoint.restore import Restored, RestoreSettings, restore
-from allranks.checkpoint.resume_gate import LoadedWeights, resume_gate
+from allranks.checkpoint.resume_gate import LoadedWeights, check_first_metrics
 from allranks.checkpoint.retention import reason_to_refuse
 from allranks.checkpoint.run_entry import RunEntry, enter_run, retention_rules
 from allranks.checkpoint.save_request import SaveHandle, SaveOrder, SaveSettings
-from allranks.checkpoint.saver import Saver
+from allranks.checkpoint.saver import RunSaver
 from allranks.errors import AllranksError, DoesNotFit, NewerFormat, NotThere, SaveFailed, StorageError
 from allranks.gate.log import log
 from allranks.storage.base import Storage
@@ -45,14 +45,12 @@ class Checkpointer:
     **Every rank must make one, and call its methods, in the same order.** State is any tree of JAX arrays, NumPy
     arrays, torch tensors and JSON values; see docs/checkpoint.md.
 
-    ``every``: ``maybe_save`` saves at multiples of so many steps. ``every_minutes``: it saves so often, by rank 0's
-    clock.
+    ``every``: ``maybe_save`` saves at multiples of so many steps. ``every_minutes``: also so often, by rank 0's clock.
     ``keep_last``, ``keep_every``, ``keep_best``: keep the last steps (default: all), multiples, and the best by a
     metric, ``("loss", "min", 2)``. ``keep``: one policy or several instead (docs/checkpoint-items.md).
     ``items``: for keys at the top of the state, policies that keep only this part of other steps.
-    ``memory_every``: at multiples of so many steps, ``maybe_save`` also keeps the state in the hosts' memory, each
-    rank's part on its host and on the next one. ``restore`` uses it if at most one host is lost
-    (docs/checkpoint-memory.md).
+    ``memory_every``: at multiples of so many steps, ``maybe_save`` also keeps the state in the memory of two hosts.
+    ``restore`` uses it if at most one host is lost (docs/checkpoint-memory.md).
     ``integrity``: ``xxh3-128`` or ``blake3``. ``timeout``: for a complete save, in seconds.
     ``memory``: the most bytes for copies; if a rank's part is larger, ``save`` blocks until some of it is written.
     ``on_sigterm``: after a SIGTERM on any rank, all ranks save at the same next ``maybe_save``, and exit with code 143.
@@ -91,9 +89,9 @@ class Checkpointer:
         self._storage = open_storage(where)
         self._cadence, self._timer = StepCadence(every), MinuteTimer(every_minutes, time.monotonic())
         kept_in_memory = StepCadence(None if read_only else memory_every, "memory_every")
-        policy = retention_policy.Policy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
+        policy = retention_policy.RetentionPolicy(keep_last=keep_last, keep_every=keep_every, keep_best=keep_best)
         rules = retention_rules(policy, keep, items)
-        self._choices = RankChoices(globs_of(per_rank, name="per_rank"), globs_of(from_main, name="from_main"))
+        self._choices = RankChoices(glob_tuple(per_rank, name="per_rank"), glob_tuple(from_main, name="from_main"))
         self._items, packs = tuple(sorted(rules.items)), check_compression(compression)
         settings = SaveSettings(integrity, memory, timeout, choices=self._choices, items=self._items, compresses=packs)
         said = {"every": every, "integrity": integrity, "items": list(self._items), "compression": compression}
@@ -101,10 +99,10 @@ class Checkpointer:
         self._read_only = read_only
         self._entry = RunEntry("") if read_only else enter_run(self._storage, world, rules, take_over=take_over)
         self._retention = self._entry.retention
-        self._saver = Saver(self._storage, world, settings, nonce=self._entry.nonce, hooks=self._retention)
-        self._memory = open_tier(self._storage, world, kept_in_memory, settings, entry=self._entry)
+        self._saver = RunSaver(self._storage, world, settings, nonce=self._entry.nonce, hooks=self._retention)
+        self._memory = open_tier(self._storage, world, kept_in_memory, settings, run_entry=self._entry)
         self._undo_end = world.listener.before_end(self.wait)
-        self._preemption = preemption.of_world(world)
+        self._preemption = preemption.preemption_saves_of(world)
         self._undo_sigterm: Callable[[], object] = lambda: None
         self._seen: tuple[int, object, Any, Mapping[str, float]] | None = None
         self._saved: int | None = None
@@ -139,12 +137,12 @@ class Checkpointer:
         the restored step, the next save removes later steps. If it continues from a later step, the restore was only a
         read.
         """
-        missing = globs_of(allow_missing, name="allow_missing")
-        left = globs_of(allow_unexpected, name="allow_unexpected")
+        missing = glob_tuple(allow_missing, name="allow_missing")
+        left = glob_tuple(allow_unexpected, name="allow_unexpected")
         settings = RestoreSettings(self._choices, match.RestoreOptions(rename, missing, left, cast), self._memory)
         self.wait()
         unsaved = self._seen is not None and self._seen[0] != self._saved
-        overwrites = unsaved and shares_memory(like, self._seen[1] if self._seen else None, self._world)
+        overwrites = unsaved and share_memory(like, self._seen[1] if self._seen else None, self._world)
         try:
             with progress.inside("restore", self._storage.url):
                 restored = restore(self._storage, self._world, like, step=step, fallback=fallback, settings=settings)
@@ -177,12 +175,13 @@ class Checkpointer:
         call after ``restore`` compares; other calls do nothing. After ``allranks.load``, pass its ``report``, and as
         ``recorded`` the values that the publisher of the weights states.
         """
-        saved = self._position.take_recorded()
+        saved = self._position.take_recorded_metrics()
         if recorded is not None and not self._gated:
             saved = recorded
         if saved is not None:
             self._gated = True
-            resume_gate(first, saved, within=within, world=self._world, loaded=report, step=self._position.resumed)
+            step = self._position.resumed
+            check_first_metrics(first, saved, tolerance=within, world=self._world, loaded=report, step=step)
 
     def maybe_save(
         self, step: int, state: object, *, extra: Any = None, metrics: Mapping[str, Any] | None = None
@@ -196,16 +195,16 @@ class Checkpointer:
         progress.step = step
         before = self._advance_to(step)
         self._seen = step, state, extra, metrics or {}
-        notice = self._member.arrive()
-        if self._preemption.is_due(self._member, notice):
+        notice = self._member.begin_exit_call()
+        if self._preemption.save_if_exiting(self._member, notice):
             return None
-        due = (notice is not None or self._cadence.due(step, before=before)) and step != self._saved
+        due = (notice is not None or self._cadence.is_save_due(step, previous_step=before)) and step != self._saved
         handle = self._start_save(step, state, extra=extra, metrics=metrics) if due else None
         if not due and not self._prepared:
-            self._saver.prepare(state)
+            self._saver.allocate_copies(state)
         self._prepared = True
-        if self._memory.is_due(step, before=before):
-            self._memory.save(self._save_order(step, extra, metrics, in_memory=True), state)
+        if self._memory.is_save_due(step, previous_step=before):
+            self._memory.save_to_memory(self._save_order(step, extra, metrics, in_memory=True), state)
         if self._world.is_main and self._timer.is_due_next(time.monotonic()):
             self.request("save", f"{self._timer.minutes:g} minutes")
         return handle
@@ -232,11 +231,11 @@ class Checkpointer:
         all is saved.
         """
         self._refuse_to_write()
-        notice = self._member.arrive()
-        if not self._preemption.has_begun(notice):
+        notice = self._member.begin_exit_call()
+        if not self._preemption.is_exit_notice(notice):
             return self._start_save(step, state, extra=extra, metrics=metrics, block=block)
         self._seen = step, state, extra, metrics or {}
-        self._preemption.is_due(self._member, notice)  # returns if another Checkpointer must save before all leave
+        self._preemption.save_if_exiting(self._member, notice)  # it returns if another Checkpointer must still save
         return self._handle or self._start_save(step, state, extra=extra, metrics=metrics, block=block)
 
     def _start_save(
@@ -249,7 +248,7 @@ class Checkpointer:
         progress.step = step
         try:
             with progress.inside("save", f"step {step}"):
-                handle = self._handle = self._saver.save(order, state)
+                handle = self._handle = self._saver.start_save(order, state)
         except AllranksError:
             self._position.last = last  # a refused step is not one that the training has reached
             raise
@@ -263,7 +262,7 @@ class Checkpointer:
     ) -> SaveOrder:
         refused, retention = None, self._retention
         try:
-            self._position.report_turn(*([] if retention is None else [retention.resume]), self._saver.rewind)
+            self._position.report_branch(*([] if retention is None else [retention.give_up_after]), self._saver.rewind)
             refused = reason_to_refuse(step, None if in_memory else retention, url=self._storage.url)
         except StorageError as error:
             refused = error
@@ -281,8 +280,8 @@ class Checkpointer:
     def wait(self) -> None:
         """Wait for the running save, if there is one. Raises its error."""
         with progress.inside("save", "the running one"):
-            self._saver.settle()
-            self._memory.settle()
+            self._saver.wait_for_save()
+            self._memory.wait_for_save()
 
     def steps(self) -> tuple[int, ...]:
         """Return the saved steps that are complete according to their manifests. Any rank may call it alone.
@@ -313,14 +312,14 @@ class Checkpointer:
         """
         if self._closed:
             return
-        wanted = check_known(globs_of(items or (), name="items"), self._items)
+        wanted = check_known(glob_tuple(items or (), name="items"), self._items)
         try:
             if not self._read_only:
                 self._member.notices.arrived(self._member.calls + 1)  # to leave after the last call means to leave here
             self._save_last()
             if wanted and self._saved is not None:
                 step, retention = self._saved, self._retention
-                self._world.on_main(lambda: None if retention is None else retention.reduce(step, wanted))
+                self._world.on_main(lambda: None if retention is None else retention.reduce_to_items(step, wanted))
         finally:
             self._release_run()
 
@@ -333,11 +332,11 @@ class Checkpointer:
         """Close. After an exception, only wait for the running save, because the ranks may have diverged."""
         if kind is None:
             self.close()
-        elif isinstance(error, Exception) and self._preemption.rescue(error):
+        elif isinstance(error, Exception) and self._preemption.save_after_error(error):
             raise SystemExit(sigterm.EXIT_CODE)
         elif not self._closed:
             try:
-                self._saver.settle()
+                self._saver.wait_for_save()
             except AllranksError as failed:
                 error.add_note(f"and before: {failed}") if error is not None else None
             finally:
@@ -345,7 +344,7 @@ class Checkpointer:
 
     def _attend_to_notices(self, *, on_sigterm: bool) -> None:
         """Receive notices, on which all ranks act at the same call. SIGTERM is one, too. **Every rank must call.**"""
-        notices = self._preemption.notices(self._world)
+        notices = self._preemption.notices_for_member(self._world)
         self._member = preemption.PreemptionMember(
             notices,
             seen=lambda: self._seen[0] if self._seen is not None else self._saved,
@@ -354,14 +353,14 @@ class Checkpointer:
             release=self._release_run,
             answers=on_sigterm,
         )
-        self._preemption.join(self._member)
+        self._preemption.add_member(self._member)
         if on_sigterm:
             self._undo_sigterm = sigterm.handle_with(lambda: notices.raise_notice("leave", "SIGTERM"), who=_WHO)
 
     def _save_last(self) -> None:
         """Save the last state that was seen, unless it is saved. A failed save is tried once more."""
         try:
-            self._saver.settle()
+            self._saver.wait_for_save()
         except SaveFailed as error:
             if self._seen is None:
                 raise
@@ -374,13 +373,13 @@ class Checkpointer:
     def _release_run(self) -> None:
         self._closed = True
         self._seen = None
-        self._saver.end()
+        self._saver.stop_allocation()
         self._undo_end()
         self._undo_sigterm()
         if not self._read_only:
-            self._preemption.drop(self._member)
-        self._memory.close(saved=self._saver.committed)
-        self._entry.leave(self._storage)
+            self._preemption.remove_member(self._member)
+        self._memory.close(newest_saved_step=self._saver.committed)
+        self._entry.release_run(self._storage)
 
     def _refuse_to_write(self) -> None:
         if self._closed or self._read_only:

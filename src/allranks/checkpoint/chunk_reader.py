@@ -31,9 +31,9 @@ Check = Callable[[int, int, memoryview], str]
 
 
 class ChunkReader:
-    """Reads arrays from one checkpoint.
+    """Reads arrays of one checkpoint into memory, and verifies each chunk that is read.
 
-    ``cast``: a target may have another dtype than its leaf.
+    ``cast``: allows that a target's dtype differs from its leaf's.
     ``folder``: the text before the file names of the manifest (default: the folder of the step, and ``/``).
     ``check``: verifies chunks (default: by the manifest's digests).
     ``progress``: called with the number of bytes of every piece that was read, from any thread.
@@ -61,18 +61,20 @@ class ChunkReader:
         self._check = check or _digest_check(manifest)
         self._blocks = BlockPool()
 
-    def fill(self, wanted: Sequence[tuple[str, Target]]) -> None:
+    def fill_targets(self, targets_by_leaf: Sequence[tuple[str, Target]]) -> None:
         """Fill each target with a part of the leaf of this path. Thread-safe.
 
         Raises Damaged, StorageError, and CannotStore if a number is too large for the target's dtype.
         """
-        reads = plan_reads(self._manifest, [(path, target.extent) for path, target in wanted])
-        place = partial(self._direct_or_not, wanted)
+        reads = plan_reads(self._manifest, [(path, target.extent) for path, target in targets_by_leaf])
+        place = partial(self._direct_or_not, targets_by_leaf)
         jobs = [(files.file, span) for files in reads for span in group_reads(map(place, files.reads))]
-        _in_threads(jobs, partial(self._read_and_copy, wanted), self._threads)
+        _in_threads(jobs, partial(self._read_and_copy, targets_by_leaf), self._threads)
 
     def _direct_or_not(self, wanted: Sequence[tuple[str, Target]], read: ChunkRead) -> ChunkRead:
-        """Return the read, without ``direct`` if the target does not have the byte layout of the file."""
+        """Return ``read``, but with ``direct`` set to None if the chunk cannot be read straight into the target's
+        memory.
+        """
         if read.direct is None:
             return read
         leaf, target = wanted[read.parts[0].link.wanted]
@@ -85,7 +87,7 @@ class ChunkReader:
         if first.direct is not None:
             self._read_chunks(file, span, wanted, [_direct_buffer(wanted, read) for read in span])
         else:
-            pooled = self._blocks.take() if length <= BLOCK else None
+            pooled = self._blocks.take_block() if length <= BLOCK else None
             block = np.empty(length, np.uint8) if pooled is None else pooled  # no chunk of ours is larger
             try:
                 chunks = [block[read.begin - first.begin : read.end - first.begin] for read in span]
@@ -94,7 +96,7 @@ class ChunkReader:
                     self._copy_to_targets(wanted, read, chunk)
             finally:
                 if pooled is not None:
-                    self._blocks.give_back(pooled)
+                    self._blocks.return_block(pooled)
         self._progress(sum(read.end - read.begin for read in span))
 
     def _is_plain(self, leaf: str, target: Target) -> bool:
@@ -106,13 +108,13 @@ class ChunkReader:
         """Read adjacent chunks, each into its memory in ``into``, and verify them. Raises Damaged."""
         stored = self._manifest.files[file]
         path = f"{self._folder}{stored.name}"
-        begin, end = stored.place(span[0].chunk, span[-1].chunk) if stored.stored else (span[0].begin, 0)
+        begin, end = stored.stored_range(span[0].chunk, span[-1].chunk) if stored.stored else (span[0].begin, 0)
         frames = np.empty(end - begin, np.uint8) if stored.stored else None
         try:
             self._storage.read(path, begin, _buffers_for_span(span, into) if frames is None else [frames.data])
         except (NotThere, Truncated) as error:
             size = self._storage.size(path) or 0
-            ends = [stored.place(read.chunk, read.chunk)[1] if stored.stored else read.end for read in span]
+            ends = [stored.stored_range(read.chunk, read.chunk)[1] if stored.stored else read.end for read in span]
             cut = next((read for read, at in zip(span, ends, strict=True) if at > size), span[-1])
             raise self._damaged_error(path, cut, wanted, str(error)) from error
         if frames is not None:
@@ -131,11 +133,13 @@ class ChunkReader:
     ) -> None:
         """Decompress the frames of chunks into the chunks' memory in ``into``. Raises Damaged."""
         stored, library = self._manifest.files[file], detect.zstd_library(f"step {self._manifest.step}")
-        base = stored.place(span[0].chunk, span[0].chunk)[0]
+        base = stored.stored_range(span[0].chunk, span[0].chunk)[0]
         for read, chunk in zip(span, into, strict=True):
-            begin, end = stored.place(read.chunk, read.chunk)
+            begin, end = stored.stored_range(read.chunk, read.chunk)
             try:
-                chunk[:] = np.frombuffer(library.unpacked(frames[begin - base : end - base].data, len(chunk)), np.uint8)
+                chunk[:] = np.frombuffer(
+                    library.decompress_chunk(frames[begin - base : end - base].data, len(chunk)), np.uint8
+                )
             except ValueError as error:
                 raise self._damaged_error(f"{self._folder}{stored.name}", read, wanted, str(error)) from error
 
@@ -151,7 +155,7 @@ class ChunkReader:
         )
 
     def _copy_to_targets(self, wanted: Sequence[tuple[str, Target]], read: ChunkRead, chunk: Bytes) -> None:
-        for copy in read.copies:
+        for copy in read.plan_copies:
             leaf, target = wanted[copy.wanted]
             dtype: np.dtype[Any] = DTYPES[self._manifest.leaves[leaf].dtype] if self._cast else target.buffer.dtype
             source = chunk[copy.source : copy.source + math.prod(copy.shape) * dtype.itemsize]

@@ -16,7 +16,7 @@ MOST_TRACEBACKS = 3
 
 @dataclass(frozen=True, slots=True)
 class SaveId:
-    """Identifies a save; equal on all ranks.
+    """The identity of one save, equal on all ranks.
 
     ``number``: the number of the save in this world. ``step``: the training step. ``nonce``: is in the name of every
     file of the save. ``digest``: the digest of what the ranks agreed to write.
@@ -28,7 +28,7 @@ class SaveId:
     digest: str = ""
 
 
-class Verdict(enum.Enum):
+class SaveVerdict(enum.Enum):
     """How a save ended, the same for all ranks."""
 
     COMMITTED = "committed"
@@ -37,7 +37,7 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class RankFault:
     """An exception of one rank, converted to text."""
 
     rank: int
@@ -47,13 +47,13 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Reasons:
+class FailureReasons:
     """Why a save was not committed: the ranks that failed, that died, that are missing, and further detail.
 
     ``fenced``: whether another job has taken over the run.
     """
 
-    failed: tuple[Fault, ...] = ()
+    failed: tuple[RankFault, ...] = ()
     died: tuple[tuple[int, str], ...] = ()
     missing: tuple[int, ...] = ()
     detail: str = ""
@@ -65,9 +65,9 @@ class Reasons:
         return asdict(replace(self, failed=(*self.failed[:MOST_TRACEBACKS], *bare)))
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Reasons:
+    def from_json(cls, document: Mapping[str, Any]) -> FailureReasons:
         return cls(
-            failed=tuple(Fault(**fault) for fault in document["failed"]),
+            failed=tuple(RankFault(**fault) for fault in document["failed"]),
             died=tuple((rank, why) for rank, why in document["died"]),
             missing=tuple(document["missing"]),
             detail=document["detail"],
@@ -75,13 +75,13 @@ class Reasons:
         )
 
     @property
-    def ranks(self) -> tuple[int, ...]:
+    def named_ranks(self) -> tuple[int, ...]:
         return tuple(sorted({*(fault.rank for fault in self.failed), *(rank for rank, _ in self.died), *self.missing}))
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """Event: a rank reports that its part is durable; ``ack`` goes into the manifest."""
+class PartWritten:
+    """Event: a rank reports that its files are durable. ``ack``: what rank 0 needs of them for the manifest."""
 
     save: SaveId
     rank: int
@@ -89,15 +89,15 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class PartFailed:
     """Event: a rank reports that it could not write its part."""
 
     save: SaveId
-    fault: Fault
+    fault: RankFault
 
 
 @dataclass(frozen=True, slots=True)
-class Died:
+class RankEnded:
     """Event: a rank has ended without an ack."""
 
     rank: int
@@ -105,27 +105,27 @@ class Died:
 
 
 @dataclass(frozen=True, slots=True)
-class Deadline:
+class DeadlinePassed:
     """Event: the deadline of ``seconds`` has passed."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecisionSet:
     """Event: the key ``decision`` has this value."""
 
     commit: bool
-    reasons: Reasons = Reasons()
+    reasons: FailureReasons = FailureReasons()
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class ManifestWritten:
     """Event: the manifest was written."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ManifestRefused:
     """Event: the manifest was not written, and will not be.
 
     ``fenced``: whether the reason is that another job has taken over the run.
@@ -136,7 +136,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class PutFailed:
+class ManifestWriteFailed:
     """Event: an error occurred while the manifest was written, so the manifest may or may not exist."""
 
     why: str
@@ -160,57 +160,61 @@ class ManifestUnknown:
 
 
 @dataclass(frozen=True, slots=True)
-class Concluded:
+class OutcomeSet:
     """Event: the key ``outcome`` has this value, the ``verdict`` on the save."""
 
-    verdict: Verdict
-    reasons: Reasons = Reasons()
+    verdict: SaveVerdict
+    reasons: FailureReasons = FailureReasons()
 
 
 Event = (
-    Written
-    | Failed
-    | Died
-    | Deadline
-    | Decided
-    | Put
-    | Refused
-    | PutFailed
+    PartWritten
+    | PartFailed
+    | RankEnded
+    | DeadlinePassed
+    | DecisionSet
+    | ManifestWritten
+    | ManifestRefused
+    | ManifestWriteFailed
     | ManifestFound
     | ManifestMissing
     | ManifestUnknown
-    | Concluded
+    | OutcomeSet
 )
 
 
 _REMEDY = {
-    Verdict.ABORTED: "No checkpoint was published; the training can go on.",
-    Verdict.UNKNOWN: "Its files are kept: if manifest.json exists in its folder, the checkpoint is complete.",
+    SaveVerdict.ABORTED: "No checkpoint was published; the training can go on.",
+    SaveVerdict.UNKNOWN: "Its files are kept: if manifest.json exists in its folder, the checkpoint is complete.",
 }
 
 
-def save_failed(save: SaveId, verdict: Verdict, reasons: Reasons, *, rank: int) -> SaveFailed | Fenced:
+def save_failed_error(
+    save_id: SaveId, verdict: SaveVerdict, reasons: FailureReasons, *, rank: int
+) -> SaveFailed | Fenced:
     """Return the error that ``rank`` raises for a save that was not committed.
 
     The error is equal on all ranks except for the rank in its text.
     """
     texts = _reasons_text(reasons).rstrip(".")
     if reasons.fenced:
-        return Fenced(f"rank {rank}: save of step {save.step} refused: {texts}.", ranks=reasons.ranks, step=save.step)
-    head = "stopped" if verdict is Verdict.ABORTED else "has an unknown end"
+        return Fenced(
+            f"rank {rank}: save of step {save_id.step} refused: {texts}.", ranks=reasons.named_ranks, step=save_id.step
+        )
+    head = "stopped" if verdict is SaveVerdict.ABORTED else "has an unknown end"
     error = SaveFailed(
-        f"rank {rank}: save of step {save.step} {head}: {texts}.",
-        ranks=reasons.ranks,
-        step=save.step,
+        f"rank {rank}: save of step {save_id.step} {head}: {texts}.",
+        ranks=reasons.named_ranks,
+        step=save_id.step,
         remedy=_REMEDY[verdict],
-        unknown=verdict is Verdict.UNKNOWN,
+        unknown=verdict is SaveVerdict.UNKNOWN,
     )
     for fault in reasons.failed[:MOST_TRACEBACKS]:
         error.add_note(f"On rank {fault.rank}:\n{fault.traceback.rstrip()}")
     return error
 
 
-def _reasons_text(reasons: Reasons) -> str:
+def _reasons_text(reasons: FailureReasons) -> str:
     alike: dict[str, list[int]] = {}
     for fault in reasons.failed:
         alike.setdefault(f"{fault.type}: {fault.message}", []).append(fault.rank)

@@ -4,7 +4,7 @@ Ranks communicate through the key-value store alone, without collectives. The ke
 
     ack/<rank>      the rank has written its part.
     failed/<rank>   the rank could not write its part.
-    judge           the first rank that failed. It waits a moment for other failures, and names all of them.
+    judge           the first rank that failed. It waits briefly, and reports all failures.
     decision        commit, or abort with the reasons.
     outcome         committed, aborted, unknown.
 
@@ -20,27 +20,27 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from allranks.checkpoint.commit_events import (
-    Concluded,
-    Deadline,
-    Decided,
-    Died,
+    DeadlinePassed,
+    DecisionSet,
     Event,
-    Failed,
-    Fault,
+    FailureReasons,
     Json,
     ManifestFound,
     ManifestMissing,
+    ManifestRefused,
     ManifestUnknown,
-    Put,
-    PutFailed,
-    Reasons,
-    Refused,
+    ManifestWriteFailed,
+    ManifestWritten,
+    OutcomeSet,
+    PartFailed,
+    PartWritten,
+    RankEnded,
+    RankFault,
     SaveId,
-    Verdict,
-    Written,
-    save_failed,
+    SaveVerdict,
+    save_failed_error,
 )
-from allranks.checkpoint.commit_states import COORDINATOR_RANK, Action, CommitSide, State
+from allranks.checkpoint.commit_states import COORDINATOR_RANK, CommitAction, CommitSide, CommitState
 from allranks.clock import Clock
 from allranks.errors import Fenced, KeyTimeout, StoreError
 from allranks.failure import message_of, text_of
@@ -60,7 +60,7 @@ _LAST_PUT = 1.0
 
 
 class CommitProtocol:
-    """Runs the commit protocol on one rank, for all saves of a world. Not thread-safe."""
+    """Runs the commit protocol on one rank, for one save after another. Not thread-safe."""
 
     def __init__(self, store: KeyValueStore, clock: Clock, *, rank: int, size: int) -> None:
         self.store = store
@@ -71,53 +71,56 @@ class CommitProtocol:
 
     def run_save(
         self,
-        save: SaveId,
+        save_id: SaveId,
         *,
-        write: Callable[[], Json],
+        write_part: Callable[[], Json],
         publish_manifest: Callable[[Sequence[Json]], None],
         is_published: Callable[[], bool],
         timeout: float,
-        discard: Callable[[], None] = lambda: None,
+        discard_part: Callable[[], None] = lambda: None,
     ) -> None:
-        """Write this rank's part, and wait for the save's outcome. **Every rank must call**, with the same ``save``.
+        """Write this rank's part, and wait for the save's outcome. **Every rank must call**, with the same ``save_id``.
 
-        ``write``: makes this rank's part durable and returns its ack (JSON types).
+        ``write_part``: makes this rank's part durable and returns its ack (JSON types).
         ``publish_manifest``: rank 0 calls it with the acks in rank order, when all ranks have written. It writes the
         manifest, or raises Fenced before it writes anything.
         ``is_published``: returns whether the manifest of this save (its nonce) exists; any rank may call it.
         ``timeout``: seconds for all ranks to write, and again for the manifest.
-        ``discard``: removes what ``write`` wrote. It is called only if no rank can publish that any more.
+        ``discard_part``: removes what ``write_part`` wrote. It is called only if no rank can publish that any more.
 
         Returns if the manifest exists. Otherwise raises the same SaveFailed on every rank, or Fenced.
         """
         self._mine.append([])
-        one = _CommitRun(self, save, publish_manifest, is_published, timeout)
+        one = _CommitRun(self, save_id, publish_manifest, is_published, timeout)
         try:
-            verdict, side = one.finish(write)
+            verdict, side = one.run_to_verdict(write_part)
         except StoreError as error:
-            lost = Reasons(detail=f"this rank has lost the connection to the key-value store ({error})")
-            raise save_failed(save, Verdict.UNKNOWN, lost, rank=self.rank) from error
+            lost = FailureReasons(detail=f"this rank has lost the connection to the key-value store ({error})")
+            raise save_failed_error(save_id, SaveVerdict.UNKNOWN, lost, rank=self.rank) from error
         if one.has_decided_commit:
             self._forget_earlier()
         if one.is_final:
-            discard()
-        if verdict is not Verdict.COMMITTED:
-            raise save_failed(save, verdict, side.reasons, rank=self.rank) from one.cause
+            discard_part()
+        if verdict is not SaveVerdict.COMMITTED:
+            raise save_failed_error(save_id, verdict, side.reasons, rank=self.rank) from one.cause
 
-    def is_hopeless(self, save: SaveId) -> bool:
-        """Return whether the save can no longer be committed. ``write`` may call this often, and stop early."""
-        if (decision := self.store.get(f"{_key_prefix(save)}/decision")) is not None:
+    def is_hopeless(self, save_id: SaveId) -> bool:
+        """Return whether the save can no longer be committed. ``write_part`` may call this often, and stop early."""
+        if (decision := self.store.get(f"{_key_prefix(save_id)}/decision")) is not None:
             return not loads(decision)["commit"]
         dead = departures.read_ended(self.store)
-        return any(self.store.get(f"{_key_prefix(save)}/ack/{rank}") is None for rank in dead)
+        return any(self.store.get(f"{_key_prefix(save_id)}/ack/{rank}") is None for rank in dead)
 
-    def put(self, key: str, document: Json) -> None:
-        """Set a key of the current save; it is deleted after a later save."""
+    def put_key(self, key: str, document: Json) -> None:
+        """Set a key of the current save in the key-value store. The key is deleted after a later save."""
         self._mine[-1].append(key)
         self.store.set(key, dumps(document))
 
-    def claim(self, key: str, document: Json) -> Json:
-        """Set a key of the current save unless another rank has; return the value that the key has now."""
+    def claim_key(self, key: str, document: Json) -> Json:
+        """Set a key of the current save in the key-value store if it is absent.
+
+        Return the value that the key has now.
+        """
         mine = dumps(document)
         there = self.store.claim(key, mine)
         if there == mine:
@@ -159,7 +162,7 @@ class _CommitRun:
         self._deadline = now + self.timeout + (0.0 if coordinates else _GRACE)
         self._next_check = now + _CHECK_INTERVAL
 
-    def finish(self, write: Callable[[], Json]) -> tuple[Verdict, CommitSide]:
+    def run_to_verdict(self, write: Callable[[], Json]) -> tuple[SaveVerdict, CommitSide]:
         """Write this rank's part, then wait and act until the save has a verdict. Return it, and the final state."""
         action = self._handle_events(self._write_part(write))
         while (verdict := self._side.verdict) is None:
@@ -168,26 +171,26 @@ class _CommitRun:
 
     @property
     def is_final(self) -> bool:
-        """Whether the save was aborted, and no rank can still be writing its manifest.
+        """Whether the save was aborted, and no rank can still publish its manifest.
 
-        A coordinator that is reported dead may live for a moment longer.
+        False if rank 0 is only reported dead, because it may live for a moment longer.
         """
         decided = self.has_decided_commit and COORDINATOR_RANK in dict(self._side.reasons.died)
-        return self._side.verdict is Verdict.ABORTED and not decided
+        return self._side.verdict is SaveVerdict.ABORTED and not decided
 
-    def _handle_events(self, events: Iterable[Event]) -> Action | None:
-        """Pass events that arrived together to the state table; return the last action that it requests, or None."""
+    def _handle_events(self, events: Iterable[Event]) -> CommitAction | None:
+        """Apply events that arrived together to the save's state. Return the last action that this requires, if any."""
         action = None
         for event in events:
             before = self._side.state
-            action = self._side.on(event) or action
+            action = self._side.apply_event(event) or action
             self._log_phase(before, event)
-            if event == Decided(commit=True):
+            if event == DecisionSet(commit=True):
                 self.has_decided_commit = True
                 self._deadline = self.of.clock.now() + self.timeout + _GRACE
         return action
 
-    def _log_phase(self, before: State, event: Event) -> None:
+    def _log_phase(self, before: CommitState, event: Event) -> None:
         if before is not self._side.state:
             values = self.save.step, self.of.rank, before.value, self._side.state.value, type(event).__name__
             _LOG.debug("save of step %d on rank %d: %s -> %s (%s)", *values)
@@ -206,36 +209,36 @@ class _CommitRun:
         except Exception as error:
             self.cause = error
             trace = "".join(traceback.format_exception(error))
-            yield from self._report_failure(Fault(me, type(error).__qualname__, message_of(error), trace))
+            yield from self._report_failure(RankFault(me, type(error).__qualname__, message_of(error), trace))
             return
         if me == COORDINATOR_RANK:
-            yield Written(self.save, me, ack)
+            yield PartWritten(self.save, me, ack)
         else:
-            self.of.put(self._key_of(f"ack/{me}"), document)
+            self.of.put_key(self._key_of(f"ack/{me}"), document)
 
-    def _report_failure(self, fault: Fault) -> Iterator[Event]:
+    def _report_failure(self, fault: RankFault) -> Iterator[Event]:
         """Report this rank's failure, and yield the events that follow from it.
 
         The first rank that fails waits for other failures, so that the error names all of them.
         """
         me = self.of
         if me.size > 1:
-            me.put(self._key_of(f"failed/{me.rank}"), _fault_to_json(fault))
-            first = me.claim(self._key_of("judge"), me.rank) == me.rank
+            me.put_key(self._key_of(f"failed/{me.rank}"), _fault_to_json(fault))
+            first = me.claim_key(self._key_of("judge"), me.rank) == me.rank
             try:
                 yield _decision_event(loads(me.store.wait(self._key_of("decision"), _SETTLE if first else _PATIENCE)))
             except KeyTimeout:
                 told = me.store.list(self._key_of("failed/")) if first else {}
-                yield from (Failed(self.save, Fault(**loads(document))) for document in told.values())
-        yield Failed(self.save, fault)
+                yield from (PartFailed(self.save, RankFault(**loads(document))) for document in told.values())
+        yield PartFailed(self.save, fault)
 
     # Waiting.
 
     def _next_events(self) -> Iterator[Event]:
         match self._side.state:
-            case State.COLLECTING:
+            case CommitState.COLLECTING:
                 yield from self._collect_ack()
-            case State.WAITING:
+            case CommitState.WAITING:
                 yield from self._wait_for_key("decision", _decision_event)
             case _:
                 yield from self._wait_for_key("outcome", _outcome_event)
@@ -261,20 +264,20 @@ class _CommitRun:
         for rank, why in departures.read_ended(me.store).items():
             if rank not in self._side.acks:
                 yield from self._late_ack(rank)
-            yield Died(rank, why)
+            yield RankEnded(rank, why)
         if (decision := me.store.get(self._key_of("decision"))) is not None:
             yield _decision_event(loads(decision))
         if me.clock.now() >= self._deadline:
-            for rank in self._side.missing:
+            for rank in self._side.ranks_without_ack:
                 yield from self._late_ack(rank)
-            yield Deadline(self.timeout)
+            yield DeadlinePassed(self.timeout)
 
     def _late_ack(self, rank: int) -> Iterator[Event]:
         if (document := self.of.store.get(self._key_of(f"ack/{rank}"))) is not None:
             yield self._written_event(rank, loads(document))
 
-    def _written_event(self, rank: int, document: Json) -> Written:
-        return Written(SaveId(**document["save"]), rank, document["ack"])
+    def _written_event(self, rank: int, document: Json) -> PartWritten:
+        return PartWritten(SaveId(**document["save"]), rank, document["ack"])
 
     def _wait_for_key(self, name: str, read: Callable[[Json], Event]) -> Iterator[Event]:
         """Wait for a key that the coordinator sets. Yield its event, or events for a dead coordinator or a deadline."""
@@ -285,53 +288,53 @@ class _CommitRun:
         except KeyTimeout:
             dead = departures.read_ended(me.store)
         if COORDINATOR_RANK in dead:
-            yield Died(COORDINATOR_RANK, dead[COORDINATOR_RANK])
+            yield RankEnded(COORDINATOR_RANK, dead[COORDINATOR_RANK])
         if me.clock.now() >= self._deadline:
-            yield Deadline(self.timeout)
+            yield DeadlinePassed(self.timeout)
 
-    def _seconds_left(self, most: float) -> float:
-        return max(0.0, min(most, self._deadline - self.of.clock.now()))
+    def _seconds_left(self, max_seconds: float) -> float:
+        return max(0.0, min(max_seconds, self._deadline - self.of.clock.now()))
 
     # Acting.
 
-    def _perform_action(self, action: Action) -> Event:
+    def _perform_action(self, action: CommitAction) -> Event:
         match action:
-            case Action.CLAIM_COMMIT:
+            case CommitAction.CLAIM_COMMIT:
                 return self._claim_decision(commit=True)
-            case Action.CLAIM_ABORT:
+            case CommitAction.CLAIM_ABORT:
                 return self._claim_decision(commit=False)
-            case Action.PUT_MANIFEST:
+            case CommitAction.PUT_MANIFEST:
                 return self._put_manifest()
-            case Action.CHECK_MANIFEST:
+            case CommitAction.CHECK_MANIFEST:
                 return self._check_manifest()
-            case Action.CLAIM_COMMITTED:
-                return self._claim_outcome(Verdict.COMMITTED)
-            case Action.CLAIM_ABORTED:
-                return self._claim_outcome(Verdict.ABORTED)
-            case Action.CLAIM_UNKNOWN:
-                return self._claim_outcome(Verdict.UNKNOWN)
+            case CommitAction.CLAIM_COMMITTED:
+                return self._claim_outcome(SaveVerdict.COMMITTED)
+            case CommitAction.CLAIM_ABORTED:
+                return self._claim_outcome(SaveVerdict.ABORTED)
+            case CommitAction.CLAIM_UNKNOWN:
+                return self._claim_outcome(SaveVerdict.UNKNOWN)
 
     def _claim_decision(self, *, commit: bool) -> Event:
-        reasons = Reasons() if commit else self._side.reasons
-        there = self.of.claim(self._key_of("decision"), {"commit": commit, "reasons": reasons.to_json()})
+        reasons = FailureReasons() if commit else self._side.reasons
+        there = self.of.claim_key(self._key_of("decision"), {"commit": commit, "reasons": reasons.to_json()})
         return _decision_event(there)
 
-    def _claim_outcome(self, verdict: Verdict) -> Event:
+    def _claim_outcome(self, verdict: SaveVerdict) -> Event:
         document = {"verdict": verdict.value, "reasons": self._side.reasons.to_json()}
-        return _outcome_event(self.of.claim(self._key_of("outcome"), document))
+        return _outcome_event(self.of.claim_key(self._key_of("outcome"), document))
 
     def _put_manifest(self) -> Event:
         if COORDINATOR_RANK in (dead := departures.read_ended(self.of.store)):
-            return Refused(f"rank 0 was about to write the manifest, but {dead[COORDINATOR_RANK]}")
+            return ManifestRefused(f"rank 0 was about to write the manifest, but {dead[COORDINATOR_RANK]}")
         try:
             self.publish([self._side.acks[rank] for rank in range(self.of.size)])
         except Fenced as error:
             self.cause = error
-            return Refused(str(error), fenced=True)
+            return ManifestRefused(str(error), fenced=True)
         except Exception as error:
             self.cause = error
-            return PutFailed(f"rank 0 could not write the manifest: {text_of(error)}")
-        return Put()
+            return ManifestWriteFailed(f"rank 0 could not write the manifest: {text_of(error)}")
+        return ManifestWritten()
 
     def _check_manifest(self) -> Event:
         me = self.of
@@ -352,13 +355,13 @@ def _to_json(save: SaveId) -> Json:
     return {"number": save.number, "step": save.step, "nonce": save.nonce, "digest": save.digest}
 
 
-def _fault_to_json(fault: Fault) -> Json:
+def _fault_to_json(fault: RankFault) -> Json:
     return {"rank": fault.rank, "type": fault.type, "message": fault.message, "traceback": fault.traceback}
 
 
-def _decision_event(document: Json) -> Decided:
-    return Decided(document["commit"], Reasons.from_json(document["reasons"]))
+def _decision_event(document: Json) -> DecisionSet:
+    return DecisionSet(document["commit"], FailureReasons.from_json(document["reasons"]))
 
 
-def _outcome_event(document: Json) -> Concluded:
-    return Concluded(Verdict(document["verdict"]), Reasons.from_json(document["reasons"]))
+def _outcome_event(document: Json) -> OutcomeSet:
+    return OutcomeSet(SaveVerdict(document["verdict"]), FailureReasons.from_json(document["reasons"]))

@@ -2,7 +2,7 @@
 
 N ranks write their files. When all have written, rank 0 (the *coordinator*) writes the manifest, and only then does the
 checkpoint exist. The other ranks are *members*. Ranks may fail, die or stop; messages may be late or lost. So two
-questions are each settled by a key that is written once and never changed (``KeyValueStore.claim``):
+questions are each settled by a key that is written once and never changed (``KeyValueStore.claim``: set if absent):
 
     decision    commit | abort                      commit: all ranks have written, and the manifest will be written
     outcome     committed | aborted | unknown       claimed only after ``commit``: does the manifest exist?
@@ -20,7 +20,7 @@ that was refused before it began (by the fence) has not happened.
 An ack counts once. It counts only for its own save (number, step, nonce, digest of what the ranks agreed to write) and
 from a rank of this world. Repeated, stale, foreign and late acks change nothing.
 
-How to read the tables: ``COORDINATOR[state][signal]`` is the ``Transition`` to the next state, with the action to
+How to read the tables: ``COORDINATOR[state][signal]`` is the ``StateTransition`` to the next state, with the action to
 perform.
 The result of the action is another event. ``STAY`` means that the signal changes nothing. A missing entry is a
 KeyError. A state in which every signal stays is final, and is the outcome. ``mermaid_diagram`` draws the tables.
@@ -33,30 +33,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from allranks.checkpoint.commit_events import (
-    Concluded,
-    Deadline,
-    Decided,
-    Died,
+    DeadlinePassed,
+    DecisionSet,
     Event,
-    Failed,
+    FailureReasons,
     Json,
     ManifestFound,
     ManifestMissing,
+    ManifestRefused,
     ManifestUnknown,
-    Put,
-    PutFailed,
-    Reasons,
-    Refused,
+    ManifestWriteFailed,
+    ManifestWritten,
+    OutcomeSet,
+    PartFailed,
+    PartWritten,
+    RankEnded,
     SaveId,
-    Verdict,
-    Written,
+    SaveVerdict,
 )
 
 COORDINATOR_RANK = 0
 
 
-class State(enum.Enum):
-    """The states of one save on one rank: the rows of the state tables."""
+class CommitState(enum.Enum):
+    """The states of one save on one rank, which are the rows of the state tables."""
 
     COLLECTING = "collecting"  # the coordinator counts acks
     PROPOSING = "proposing"  # it claims the decision to commit
@@ -71,7 +71,7 @@ class State(enum.Enum):
     UNKNOWN = "unknown"
 
 
-class Signal(enum.Enum):
+class CommitSignal(enum.Enum):
     """The meaning of an event for one rank: the column of the state tables."""
 
     WRITTEN = "written"
@@ -93,7 +93,7 @@ class Signal(enum.Enum):
     UNKNOWN = "outcome: unknown"
 
 
-class Action(enum.Enum):
+class CommitAction(enum.Enum):
     """What a rank must do. The result of the action is passed to the state table as an event."""
 
     CLAIM_COMMIT = "claim commit"  # -> Decided
@@ -106,41 +106,41 @@ class Action(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class StateTransition:
     """One entry of a state table: the next state, and the action to perform."""
 
-    to: State
-    action: Action | None = None
+    to: CommitState
+    action: CommitAction | None = None
 
 
 STAY = None
-Row = Mapping[Signal, Transition | None]
+Row = Mapping[CommitSignal, StateTransition | None]
 
 
-def _table_row(moves: Row, *stays: Signal) -> Row:
+def _table_row(moves: Row, *stays: CommitSignal) -> Row:
     return {**dict.fromkeys(stays, STAY), **moves}
 
 
-_ACKS = (Signal.WRITTEN, Signal.ALL_WRITTEN)
-_TROUBLE = (Signal.FAILED, Signal.DIED, Signal.COORDINATOR_DIED, Signal.DEADLINE)
-_DECISION = (Signal.COMMIT, Signal.ABORT)
-_PUTS = (Signal.PUT, Signal.REFUSED, Signal.PUT_FAILED)
-_CHECKS = (Signal.MANIFEST_FOUND, Signal.MANIFEST_MISSING, Signal.MANIFEST_UNKNOWN)
-_OUTCOME = (Signal.COMMITTED, Signal.ABORTED, Signal.UNKNOWN)
+_ACKS = (CommitSignal.WRITTEN, CommitSignal.ALL_WRITTEN)
+_TROUBLE = (CommitSignal.FAILED, CommitSignal.DIED, CommitSignal.COORDINATOR_DIED, CommitSignal.DEADLINE)
+_DECISION = (CommitSignal.COMMIT, CommitSignal.ABORT)
+_PUTS = (CommitSignal.PUT, CommitSignal.REFUSED, CommitSignal.PUT_FAILED)
+_CHECKS = (CommitSignal.MANIFEST_FOUND, CommitSignal.MANIFEST_MISSING, CommitSignal.MANIFEST_UNKNOWN)
+_OUTCOME = (CommitSignal.COMMITTED, CommitSignal.ABORTED, CommitSignal.UNKNOWN)
 
-_GIVE_UP = Transition(State.ABORTING, Action.CLAIM_ABORT)
-_ADMIT = Transition(State.CLOSING, Action.CLAIM_UNKNOWN)
+_GIVE_UP = StateTransition(CommitState.ABORTING, CommitAction.CLAIM_ABORT)
+_ADMIT = StateTransition(CommitState.CLOSING, CommitAction.CLAIM_UNKNOWN)
 _TO_THE_OUTCOME: Row = {
-    Signal.COMMITTED: Transition(State.COMMITTED),
-    Signal.ABORTED: Transition(State.ABORTED),
-    Signal.UNKNOWN: Transition(State.UNKNOWN),
+    CommitSignal.COMMITTED: StateTransition(CommitState.COMMITTED),
+    CommitSignal.ABORTED: StateTransition(CommitState.ABORTED),
+    CommitSignal.UNKNOWN: StateTransition(CommitState.UNKNOWN),
 }
 # What both sides share.
 _CHECKING: Row = _table_row(
     {
-        Signal.MANIFEST_FOUND: Transition(State.CLOSING, Action.CLAIM_COMMITTED),
-        Signal.MANIFEST_MISSING: Transition(State.CLOSING, Action.CLAIM_ABORTED),
-        Signal.MANIFEST_UNKNOWN: _ADMIT,
+        CommitSignal.MANIFEST_FOUND: StateTransition(CommitState.CLOSING, CommitAction.CLAIM_COMMITTED),
+        CommitSignal.MANIFEST_MISSING: StateTransition(CommitState.CLOSING, CommitAction.CLAIM_ABORTED),
+        CommitSignal.MANIFEST_UNKNOWN: _ADMIT,
         **_TO_THE_OUTCOME,
     },
     *_ACKS,
@@ -149,41 +149,44 @@ _CHECKING: Row = _table_row(
     *_PUTS,
 )
 _CLOSING: Row = _table_row(_TO_THE_OUTCOME, *_ACKS, *_TROUBLE, *_DECISION, *_PUTS, *_CHECKS)
-_END: Row = _table_row({}, *Signal)
-_FINAL_STATES: dict[State, Row] = {
-    State.CHECKING: _CHECKING,
-    State.CLOSING: _CLOSING,
-    State.COMMITTED: _END,
-    State.ABORTED: _END,
-    State.UNKNOWN: _END,
+_END: Row = _table_row({}, *CommitSignal)
+_FINAL_STATES: dict[CommitState, Row] = {
+    CommitState.CHECKING: _CHECKING,
+    CommitState.CLOSING: _CLOSING,
+    CommitState.COMMITTED: _END,
+    CommitState.ABORTED: _END,
+    CommitState.UNKNOWN: _END,
 }
 
-COORDINATOR: Mapping[State, Row] = {
-    State.COLLECTING: _table_row(
+COORDINATOR: Mapping[CommitState, Row] = {
+    CommitState.COLLECTING: _table_row(
         {
-            Signal.WRITTEN: Transition(State.COLLECTING),
-            Signal.ALL_WRITTEN: Transition(State.PROPOSING, Action.CLAIM_COMMIT),
+            CommitSignal.WRITTEN: StateTransition(CommitState.COLLECTING),
+            CommitSignal.ALL_WRITTEN: StateTransition(CommitState.PROPOSING, CommitAction.CLAIM_COMMIT),
             **dict.fromkeys(_TROUBLE, _GIVE_UP),
-            Signal.ABORT: Transition(State.ABORTED),
-            Signal.COMMIT: _ADMIT,  # another rank claimed it in rank 0's name
+            CommitSignal.ABORT: StateTransition(CommitState.ABORTED),
+            CommitSignal.COMMIT: _ADMIT,  # another rank claimed it in rank 0's name
         },
         *_PUTS,
         *_CHECKS,
         *_OUTCOME,
     ),
-    State.PROPOSING: _table_row(
-        {Signal.COMMIT: Transition(State.PUTTING, Action.PUT_MANIFEST), Signal.ABORT: Transition(State.ABORTED)},
+    CommitState.PROPOSING: _table_row(
+        {
+            CommitSignal.COMMIT: StateTransition(CommitState.PUTTING, CommitAction.PUT_MANIFEST),
+            CommitSignal.ABORT: StateTransition(CommitState.ABORTED),
+        },
         *_ACKS,
         *_TROUBLE,
         *_PUTS,
         *_CHECKS,
         *_OUTCOME,
     ),
-    State.PUTTING: _table_row(
+    CommitState.PUTTING: _table_row(
         {
-            Signal.PUT: Transition(State.CLOSING, Action.CLAIM_COMMITTED),
-            Signal.REFUSED: Transition(State.CLOSING, Action.CLAIM_ABORTED),
-            Signal.PUT_FAILED: Transition(State.CHECKING, Action.CHECK_MANIFEST),
+            CommitSignal.PUT: StateTransition(CommitState.CLOSING, CommitAction.CLAIM_COMMITTED),
+            CommitSignal.REFUSED: StateTransition(CommitState.CLOSING, CommitAction.CLAIM_ABORTED),
+            CommitSignal.PUT_FAILED: StateTransition(CommitState.CHECKING, CommitAction.CHECK_MANIFEST),
         },
         *_ACKS,
         *_TROUBLE,
@@ -191,15 +194,15 @@ COORDINATOR: Mapping[State, Row] = {
         *_CHECKS,
         *_OUTCOME,  # another rank concluded while this rank was stopped: its own claim will return that
     ),
-    State.ABORTING: _table_row(
+    CommitState.ABORTING: _table_row(
         {
-            **dict.fromkeys((Signal.FAILED, Signal.DIED), _GIVE_UP),  # one more reason
-            Signal.ABORT: Transition(State.ABORTED),
-            Signal.COMMIT: _ADMIT,  # another rank claimed it in rank 0's name
+            **dict.fromkeys((CommitSignal.FAILED, CommitSignal.DIED), _GIVE_UP),  # one more reason
+            CommitSignal.ABORT: StateTransition(CommitState.ABORTED),
+            CommitSignal.COMMIT: _ADMIT,  # another rank claimed it in rank 0's name
         },
         *_ACKS,
-        Signal.COORDINATOR_DIED,
-        Signal.DEADLINE,
+        CommitSignal.COORDINATOR_DIED,
+        CommitSignal.DEADLINE,
         *_PUTS,
         *_CHECKS,
         *_OUTCOME,
@@ -207,44 +210,44 @@ COORDINATOR: Mapping[State, Row] = {
     **_FINAL_STATES,
 }
 
-MEMBER: Mapping[State, Row] = {
-    State.WAITING: _table_row(
+MEMBER: Mapping[CommitState, Row] = {
+    CommitState.WAITING: _table_row(
         {
-            Signal.FAILED: _GIVE_UP,
-            Signal.COORDINATOR_DIED: _GIVE_UP,
-            Signal.DEADLINE: _GIVE_UP,
-            Signal.COMMIT: Transition(State.COMMITTING),
-            Signal.ABORT: Transition(State.ABORTED),
+            CommitSignal.FAILED: _GIVE_UP,
+            CommitSignal.COORDINATOR_DIED: _GIVE_UP,
+            CommitSignal.DEADLINE: _GIVE_UP,
+            CommitSignal.COMMIT: StateTransition(CommitState.COMMITTING),
+            CommitSignal.ABORT: StateTransition(CommitState.ABORTED),
         },
         *_ACKS,
-        Signal.DIED,  # the coordinator knows whether it had written
+        CommitSignal.DIED,  # the coordinator knows whether it had written
         *_PUTS,
         *_CHECKS,
         *_OUTCOME,
     ),
-    State.ABORTING: _table_row(
+    CommitState.ABORTING: _table_row(
         {
-            Signal.FAILED: _GIVE_UP,  # one more reason
-            Signal.COMMIT: Transition(State.COMMITTING),  # the coordinator was faster
-            Signal.ABORT: Transition(State.ABORTED),
+            CommitSignal.FAILED: _GIVE_UP,  # one more reason
+            CommitSignal.COMMIT: StateTransition(CommitState.COMMITTING),  # the coordinator was faster
+            CommitSignal.ABORT: StateTransition(CommitState.ABORTED),
         },
         *_ACKS,
-        Signal.DIED,
-        Signal.COORDINATOR_DIED,
-        Signal.DEADLINE,
+        CommitSignal.DIED,
+        CommitSignal.COORDINATOR_DIED,
+        CommitSignal.DEADLINE,
         *_PUTS,
         *_CHECKS,
         *_OUTCOME,
     ),
-    State.COMMITTING: _table_row(
+    CommitState.COMMITTING: _table_row(
         {
-            Signal.COORDINATOR_DIED: Transition(State.CHECKING, Action.CHECK_MANIFEST),
-            Signal.DEADLINE: _ADMIT,
+            CommitSignal.COORDINATOR_DIED: StateTransition(CommitState.CHECKING, CommitAction.CHECK_MANIFEST),
+            CommitSignal.DEADLINE: _ADMIT,
             **_TO_THE_OUTCOME,
         },
         *_ACKS,
-        Signal.FAILED,
-        Signal.DIED,
+        CommitSignal.FAILED,
+        CommitSignal.DIED,
         *_DECISION,
         *_PUTS,
         *_CHECKS,
@@ -255,29 +258,29 @@ MEMBER: Mapping[State, Row] = {
 
 @dataclass(slots=True)
 class CommitSide:
-    """The state of one save on one rank. ``on`` takes an event and returns the action to perform, if any."""
+    """The state of one save on one rank. ``apply_event`` takes an event and returns the action to perform, if any."""
 
     save: SaveId
     rank: int
     size: int
-    state: State = field(init=False)
+    state: CommitState = field(init=False)
     acks: dict[int, Json] = field(default_factory=dict)
-    reasons: Reasons = field(default_factory=Reasons)
+    reasons: FailureReasons = field(default_factory=FailureReasons)
 
     def __post_init__(self) -> None:
-        self.state = State.COLLECTING if self.rank == COORDINATOR_RANK else State.WAITING
+        self.state = CommitState.COLLECTING if self.rank == COORDINATOR_RANK else CommitState.WAITING
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> SaveVerdict | None:
         """How the save ended; None while it has not ended."""
         return _VERDICTS.get(self.state)
 
     @property
-    def missing(self) -> tuple[int, ...]:
+    def ranks_without_ack(self) -> tuple[int, ...]:
         """The ranks whose acks have not arrived."""
         return tuple(rank for rank in range(self.size) if rank not in self.acks)
 
-    def on(self, event: Event) -> Action | None:
+    def apply_event(self, event: Event) -> CommitAction | None:
         """Apply an event to the state; return the action to perform, or None."""
         signal = self._signal_of_event(event)
         if signal is None:
@@ -290,83 +293,83 @@ class CommitSide:
         self.state = move.to
         return move.action
 
-    def _signal_of_event(self, event: Event) -> Signal | None:
+    def _signal_of_event(self, event: Event) -> CommitSignal | None:
         """Return the meaning of an event for this rank; None if the event must be ignored.
 
         Ignored are repeated events, events of another save, and events of a rank outside this world.
         """
         match event:
-            case Written(save, rank, _):
+            case PartWritten(save, rank, _):
                 if save != self.save or rank in self.acks or not 0 <= rank < self.size:
                     return None
-                return Signal.ALL_WRITTEN if len(self.acks) + 1 == self.size else Signal.WRITTEN
-            case Failed(save, fault):
-                return None if save != self.save or fault in self.reasons.failed else Signal.FAILED
-            case Died(rank, _):
+                return CommitSignal.ALL_WRITTEN if len(self.acks) + 1 == self.size else CommitSignal.WRITTEN
+            case PartFailed(save, fault):
+                return None if save != self.save or fault in self.reasons.failed else CommitSignal.FAILED
+            case RankEnded(rank, _):
                 if rank in self.acks and rank != COORDINATOR_RANK:
                     return None  # its part is durable
-                return Signal.COORDINATOR_DIED if rank == COORDINATOR_RANK else Signal.DIED
-            case Decided(commit):
-                return Signal.COMMIT if commit else Signal.ABORT
-            case Concluded(verdict):
-                return Signal[verdict.name]
+                return CommitSignal.COORDINATOR_DIED if rank == COORDINATOR_RANK else CommitSignal.DIED
+            case DecisionSet(commit):
+                return CommitSignal.COMMIT if commit else CommitSignal.ABORT
+            case OutcomeSet(verdict):
+                return CommitSignal[verdict.name]
             case _:
                 return _PLAIN[type(event)]
 
     def _record_event(self, event: Event) -> None:
         match event:
-            case Written(_, rank, ack):
+            case PartWritten(_, rank, ack):
                 self.acks[rank] = ack
-            case Failed(_, fault):
+            case PartFailed(_, fault):
                 failed = sorted((*self.reasons.failed, fault), key=lambda one: one.rank)
                 self.reasons = replace(self.reasons, failed=tuple(failed))
-            case Died(rank, why):
+            case RankEnded(rank, why):
                 died = {**dict(self.reasons.died), rank: why}
                 self.reasons = replace(self.reasons, died=tuple(sorted(died.items())))
-            case Deadline(seconds):
+            case DeadlinePassed(seconds):
                 self.reasons = self._reasons_of_timeout(seconds)
-            case Refused(why, fenced):
+            case ManifestRefused(why, fenced):
                 self.reasons = replace(self.reasons, detail=why, fenced=fenced)
-            case PutFailed(why) | ManifestUnknown(why):
+            case ManifestWriteFailed(why) | ManifestUnknown(why):
                 detail = f"{self.reasons.detail}; {why}" if self.reasons.detail else why
                 self.reasons = replace(self.reasons, detail=detail)
-            case Decided(commit=False, reasons=reasons) | Concluded(_, reasons):
+            case DecisionSet(commit=False, reasons=reasons) | OutcomeSet(_, reasons):
                 self.reasons = reasons
 
-    def _reasons_of_timeout(self, seconds: float) -> Reasons:
-        if self.state is State.COLLECTING:
+    def _reasons_of_timeout(self, seconds: float) -> FailureReasons:
+        if self.state is CommitState.COLLECTING:
             dead = {rank for rank, _ in self.reasons.died}
-            late = tuple(rank for rank in self.missing if rank not in dead)
+            late = tuple(rank for rank in self.ranks_without_ack if rank not in dead)
             return replace(self.reasons, missing=late, detail=f"no report within {seconds:g} s" if late else "")
-        what = "write the manifest" if self.state is State.COMMITTING else "decide"
+        what = "write the manifest" if self.state is CommitState.COMMITTING else "decide"
         return replace(self.reasons, missing=(COORDINATOR_RANK,), detail=f"it did not {what} within {seconds:g} s")
 
 
-_VERDICTS = {State[verdict.name]: verdict for verdict in Verdict}
-_PLAIN: dict[type[Event], Signal] = {
-    Deadline: Signal.DEADLINE,
-    Put: Signal.PUT,
-    Refused: Signal.REFUSED,
-    PutFailed: Signal.PUT_FAILED,
-    ManifestFound: Signal.MANIFEST_FOUND,
-    ManifestMissing: Signal.MANIFEST_MISSING,
-    ManifestUnknown: Signal.MANIFEST_UNKNOWN,
+_VERDICTS = {CommitState[verdict.name]: verdict for verdict in SaveVerdict}
+_PLAIN: dict[type[Event], CommitSignal] = {
+    DeadlinePassed: CommitSignal.DEADLINE,
+    ManifestWritten: CommitSignal.PUT,
+    ManifestRefused: CommitSignal.REFUSED,
+    ManifestWriteFailed: CommitSignal.PUT_FAILED,
+    ManifestFound: CommitSignal.MANIFEST_FOUND,
+    ManifestMissing: CommitSignal.MANIFEST_MISSING,
+    ManifestUnknown: CommitSignal.MANIFEST_UNKNOWN,
 }
 
 
-def mermaid_diagram(table: Mapping[State, Row]) -> str:
-    """Return a table as a Mermaid state diagram.
+def mermaid_diagram(state_table: Mapping[CommitState, Row]) -> str:
+    """Return a state table as the text of a Mermaid state diagram.
 
     There is one arrow for each pair of states and action, labelled ``signals / action``.
     """
-    arrows: dict[tuple[State, Transition], list[str]] = {}
-    for state, row in table.items():
+    arrows: dict[tuple[CommitState, StateTransition], list[str]] = {}
+    for state, row in state_table.items():
         for signal, move in row.items():
             if move is not STAY:
                 arrows.setdefault((state, move), []).append(signal.value)
-    lines = ["stateDiagram-v2", f"    [*] --> {next(iter(table)).name}"]
+    lines = ["stateDiagram-v2", f"    [*] --> {next(iter(state_table)).name}"]
     for (state, move), signals in arrows.items():
         action = f" / {move.action.value}" if move.action else ""
         lines.append(f"    {state.name} --> {move.to.name}: {', '.join(signals).replace(':', '')}{action}")
-    lines += [f"    {state.name} --> [*]" for state in _VERDICTS if state in table]
+    lines += [f"    {state.name} --> [*]" for state in _VERDICTS if state in state_table]
     return "\n".join(lines)

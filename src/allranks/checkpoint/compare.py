@@ -35,11 +35,11 @@ _ALIGNED = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Distance:
-    """The distance between two arrays: ``changed`` of ``elements`` differ.
+class ArrayDistance:
+    """How far two arrays of equal shape differ: ``changed`` of their ``elements`` are unequal.
 
-    ``unmeasured``: how many of the changed elements are not finite in both arrays. The other two numbers leave these
-    out.
+    ``unmeasured``: how many of the changed elements are not finite in both arrays. ``largest`` and ``relative`` leave
+    these out.
     ``largest``: the greatest absolute difference.
     ``relative``: the L2 norm of the differences divided by the L2 norm of the first array (infinite if that is zero).
     """
@@ -53,13 +53,16 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class LeafChange:
-    """A leaf that changed. ``before``, ``after``: ``float32[512, 64]`` on each side; None: there is no such leaf."""
+    """A leaf that differs between two checkpoints.
+
+    ``before``, ``after``: its dtype and shape in each checkpoint, e.g. ``float32[512, 64]``; None if it is not there.
+    """
 
     path: str
     kind: Kind
     before: str | None
     after: str | None
-    distance: Distance | None = None
+    distance: ArrayDistance | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class ValueChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class CheckpointComparison:
     """The result of a comparison. ``unchanged``: the number of leaves that are equal to the bit."""
 
     leaves: tuple[LeafChange, ...]
@@ -80,54 +83,64 @@ class Comparison:
     unchanged: int
 
     @property
-    def equal(self) -> bool:
+    def is_equal(self) -> bool:
         return not self.leaves and not self.values
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedCheckpoint:
-    """A checkpoint to compare, and the storage that has it; ``folder`` as in ``ChunkReader``."""
+    """A checkpoint to compare: its manifest, the storage that has it, and its ``folder`` (see ``ChunkReader``)."""
 
     storage: Storage
     manifest: Manifest
     folder: str | None = None
 
 
-def leaves_to_read(a: Manifest, b: Manifest) -> tuple[str, ...]:
+def leaves_to_read(first: Manifest, second: Manifest) -> tuple[str, ...]:
     """Return the paths of the leaves that must be read: those with equal shapes whose bytes may differ."""
-    both = [(path, leaf, b.leaves[path]) for path, leaf in a.leaves.items() if path in b.leaves]
-    return tuple(path for path, one, other in both if one.shape == other.shape and not _known_equal(a, one, b, other))
+    both = [(path, leaf, second.leaves[path]) for path, leaf in first.leaves.items() if path in second.leaves]
+    return tuple(
+        path
+        for path, one, other in both
+        if one.shape == other.shape and not _are_leaves_known_equal(first, one, second, other)
+    )
 
 
 def compare_checkpoints(
-    a: ComparedCheckpoint, b: ComparedCheckpoint, *, threads: int = 2, progress: Callable[[int], None] = lambda _: None
-) -> Comparison:
-    """Return what changed from checkpoint ``a`` to checkpoint ``b``. Raises Damaged, StorageError.
+    first: ComparedCheckpoint,
+    second: ComparedCheckpoint,
+    *,
+    threads: int = 2,
+    report_progress: Callable[[int], None] = lambda _: None,
+) -> CheckpointComparison:
+    """Return what changed from checkpoint ``first`` to checkpoint ``second``. Raises Damaged, StorageError.
 
-    ``progress``: called with the number of bytes of every piece that was read, from any thread.
+    ``report_progress``: called with the number of bytes of every piece that was read, from any thread.
     """
-    distances = _leaf_distances(a, b, leaves_to_read(a.manifest, b.manifest), threads, progress)
+    distances = _leaf_distances(
+        first, second, leaves_to_read(first.manifest, second.manifest), threads, report_progress
+    )
     changes = [
-        _leaf_change(path, a.manifest, b.manifest, distances)
-        for path in _merged_paths(a.manifest.leaves, b.manifest.leaves)
+        _leaf_change(path, first.manifest, second.manifest, distances)
+        for path in _merged_paths(first.manifest.leaves, second.manifest.leaves)
     ]
     found = tuple(change for change in changes if change)
-    common = len(a.manifest.leaves.keys() & b.manifest.leaves.keys())
+    common = len(first.manifest.leaves.keys() & second.manifest.leaves.keys())
     touched = sum(change.kind not in ("added", "removed") for change in found)
-    return Comparison(found, _value_changes(a.manifest, b.manifest), common - touched)
+    return CheckpointComparison(found, _value_changes(first.manifest, second.manifest), common - touched)
 
 
-def known_equal(manifest: Manifest, one: str, other: str) -> bool:
+def are_known_equal(manifest: Manifest, path: str, other_path: str) -> bool:
     """Return whether the manifest alone shows that two of its leaves hold the same bytes."""
-    a, b = manifest.leaves[one], manifest.leaves[other]
-    return a.runs == b.runs or _known_equal(manifest, a, manifest, b)
+    a, b = manifest.leaves[path], manifest.leaves[other_path]
+    return a.runs == b.runs or _are_leaves_known_equal(manifest, a, manifest, b)
 
 
 def _merged_paths(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     return [*a, *(path for path in b if path not in a)]
 
 
-def _leaf_change(path: str, a: Manifest, b: Manifest, distances: Mapping[str, Distance]) -> LeafChange | None:
+def _leaf_change(path: str, a: Manifest, b: Manifest, distances: Mapping[str, ArrayDistance]) -> LeafChange | None:
     one, other = a.leaves.get(path), b.leaves.get(path)
     before, after = (summary.describe_leaf(leaf) if leaf else None for leaf in (one, other))
     if one is None or other is None:
@@ -158,7 +171,7 @@ def _json_values(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _known_equal(a: Manifest, one: StoredLeaf, b: Manifest, other: StoredLeaf) -> bool:
+def _are_leaves_known_equal(a: Manifest, one: StoredLeaf, b: Manifest, other: StoredLeaf) -> bool:
     """Return whether the manifests alone show that two leaves hold the same bytes: equal shards, equal digests."""
     if (one.dtype, one.kind, a.integrity) != (other.dtype, other.kind, b.integrity):
         return False
@@ -171,7 +184,7 @@ def _known_equal(a: Manifest, one: StoredLeaf, b: Manifest, other: StoredLeaf) -
 
 
 def _chunks_of_shard(manifest: Manifest, shard: Shard, item: int) -> list[tuple[int, int, str]]:
-    """Return the chunks that hold a shard, each as (begin, end, digest); positions count from the shard's begin."""
+    """Return the chunks that hold a shard, each as (begin, end, digest), in bytes from the first byte of the shard."""
     file = manifest.files[shard.file]
     nbytes = shard.extent.size * item
     first, last = bisect_right(file.ends, shard.begin), bisect_left(file.ends, shard.begin + nbytes)
@@ -183,7 +196,7 @@ def _chunks_of_shard(manifest: Manifest, shard: Shard, item: int) -> list[tuple[
 
 def _leaf_distances(
     a: ComparedCheckpoint, b: ComparedCheckpoint, leaves: Sequence[str], threads: int, progress: Callable[[int], None]
-) -> dict[str, Distance]:
+) -> dict[str, ArrayDistance]:
     readers = [
         ChunkReader(side.storage, side.manifest, threads=1, folder=side.folder, progress=progress) for side in (a, b)
     ]
@@ -195,11 +208,11 @@ def _leaf_distances(
 
     def work(span: Sequence[ChunkRead]) -> None:
         extents = list(_extents_of_span(leaves, span))
-        pairs = [room.targets(extents) for room in rooms]
+        pairs = [room.buffers_for_extents(extents) for room in rooms]
         for reader, targets in zip(readers, pairs, strict=True):
-            reader.fill(targets)
+            reader.fill_targets(targets)
         for (path, one), (_, other) in zip(*pairs, strict=True):
-            sums[path].add(one.buffer, other.buffer)
+            sums[path].add_parts(one.buffer, other.buffer)
 
     with ThreadPoolExecutor(threads) as workers:
         for _ in workers.map(work, spans_of_all):
@@ -208,22 +221,25 @@ def _leaf_distances(
 
 
 def _extents_of_span(leaves: Sequence[str], span: Sequence[ChunkRead]) -> Iterator[tuple[str, Extent]]:
-    """Yield the parts of leaves that a span of reads covers; the reads must have been planned for complete leaves."""
+    """Yield (leaf, extent) for each part of a leaf that these reads cover.
+
+    The reads must be planned for complete leaves.
+    """
     for read in span:
-        for copy in read.copies:
+        for copy in read.plan_copies:
             begin = tuple(index.start for index in copy.into)
             yield leaves[copy.wanted], Extent(begin, tuple(index.stop - index.start for index in copy.into))
 
 
 class _ThreadBuffers(threading.local):
-    """Memory of each thread for parts of leaves. It is reused, because fresh memory is slower than a disk."""
+    """One buffer for each thread, for parts of leaves. It is reused, because fresh memory is slower than a disk."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._leaves = manifest.leaves
         self._memory = np.empty(0, np.uint8)
 
-    def targets(self, extents: Sequence[tuple[str, Extent]]) -> list[tuple[str, Target]]:
-        """Return memory for these parts. The next call of the same thread returns the same memory."""
+    def buffers_for_extents(self, extents: Sequence[tuple[str, Extent]]) -> list[tuple[str, Target]]:
+        """Return a target in this thread's buffer for each of these parts. The thread's next call reuses the buffer."""
         dtypes = [DTYPES[self._leaves[path].dtype] for path, _ in extents]
         sizes = [extent.size * dtype.itemsize for (_, extent), dtype in zip(extents, dtypes, strict=True)]
         begins = [0, *accumulate(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]
@@ -245,7 +261,7 @@ class _DistanceSums:
         self._largest = self._before = self._apart = 0.0
         self._turn = threading.Lock()
 
-    def add(self, a: NDArray[Any], b: NDArray[Any]) -> None:
+    def add_parts(self, a: NDArray[Any], b: NDArray[Any]) -> None:
         """Add the same part of both leaves to the sums."""
         one, other = a.reshape(-1), b.reshape(-1)
         for start in range(0, len(one), _SLICE):
@@ -267,10 +283,10 @@ class _DistanceSums:
             self._apart += squares[1]
 
     @property
-    def distance(self) -> Distance:
+    def distance(self) -> ArrayDistance:
         norm, apart = math.sqrt(self._before), math.sqrt(self._apart)
         relative = apart / norm if norm else (math.inf if apart else 0.0)
-        return Distance(self._elements, self._changed, self._unmeasured, self._largest, relative)
+        return ArrayDistance(self._elements, self._changed, self._unmeasured, self._largest, relative)
 
 
 def _as_float64(array: NDArray[Any]) -> NDArray[Any]:

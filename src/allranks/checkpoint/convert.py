@@ -21,7 +21,7 @@ import numpy as np
 from allranks.arrays.base import Target
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint.chunk_reader import ChunkReader
-from allranks.checkpoint.export import is_below, name_of, select_leaves
+from allranks.checkpoint.export import is_below, path_without_prefix, select_leaves
 from allranks.checkpoint.manifest import Manifest
 from allranks.errors import AllranksError, AlreadyThere, CannotStore, StorageError
 from allranks.extent import Extent
@@ -72,7 +72,7 @@ FORMATS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
+class ConversionOptions:
     """What to export, and how.
 
     ``to``: one of FORMATS. ``prefix``: only leaves below it are exported. ``strip``: remove the prefix from the paths.
@@ -85,33 +85,35 @@ class Conversion:
     force: bool = False
 
 
-def convert_checkpoint(reader: ChunkReader, manifest: Manifest, out: Path, how: Conversion) -> int:
-    """Write a checkpoint to ``out``, a file (``pt``) or a folder. Return the number of bytes of its arrays.
+def convert_checkpoint(
+    reader: ChunkReader, manifest: Manifest, output_path: Path, conversion: ConversionOptions
+) -> int:
+    """Write a checkpoint to ``output_path``, a file (``pt``) or a folder. Return the number of bytes of its arrays.
 
     Raises AlreadyThere, Damaged, StorageError. Raises AllranksError if the library is not installed, no leaf is
     selected, or the path of a leaf is the begin of another leaf's path.
     """
-    out = _check_output_path(out)
-    place, framework = FORMATS[how.to]
-    write = _import_writer(place, how.to)
-    if out.exists() and not how.force:
-        raise AlreadyThere(f"export: OUT {out} already exists.", remedy="Choose another OUT, or pass --force.")
-    _refuse_others(out, how.to)
-    paths = select_leaves(manifest, how.prefix)
-    _refuse_arrays(manifest, paths, how.to)
+    output_path = _check_output_path(output_path)
+    place, framework = FORMATS[conversion.to]
+    write = _import_writer(place, conversion.to)
+    if output_path.exists() and not conversion.force:
+        raise AlreadyThere(f"export: OUT {output_path} already exists.", remedy="Choose another OUT, or pass --force.")
+    _refuse_others(output_path, conversion.to)
+    paths = select_leaves(manifest, conversion.prefix)
+    _refuse_arrays(manifest, paths, conversion.to)
     arrays = _read_arrays(reader, manifest, paths, framework)
-    values = {path: value for path, value in manifest.values.items() if is_below(path, how.prefix)}
-    stripped = how.prefix if how.strip else ""
-    tree = tree_of({name_of(path, stripped): leaf for path, leaf in {**arrays, **values}.items()})
-    if how.to == "dcp":
+    values = {path: value for path, value in manifest.values.items() if is_below(path, conversion.prefix)}
+    stripped = conversion.prefix if conversion.strip else ""
+    tree = tree_of({path_without_prefix(path, stripped): leaf for path, leaf in {**arrays, **values}.items()})
+    if conversion.to == "dcp":
         tree = _as_dict(tree)
-    with _replace_atomically(out) as temporary:
+    with _replace_atomically(output_path) as temporary:
         try:
             write(tree, temporary)
         except OSError:
             raise
         except Exception as error:
-            raise AllranksError(f"export --to {how.to} failed: {text_of(error)}") from error
+            raise AllranksError(f"export --to {conversion.to} failed: {text_of(error)}") from error
     return sum(one.nbytes for one in {id(array): array for array in arrays.values()}.values())
 
 
@@ -147,7 +149,7 @@ def _refuse_arrays(manifest: Manifest, paths: Sequence[str], to: str) -> None:
 
 
 def _as_dict(tree: Any) -> dict[str, Any]:
-    """Return a tree with a dict at the top, as DCP needs it. Raises CannotStore for a single array."""
+    """Return the tree as the dict that DCP needs. Raises CannotStore for a single array."""
     if isinstance(tree, list):
         return {str(number): child for number, child in enumerate(tree)}
     if not isinstance(tree, dict):
@@ -173,15 +175,15 @@ def _read_arrays(reader: ChunkReader, manifest: Manifest, paths: Sequence[str], 
     saved_as = {path: manifest.ties.get(path, path) for path in paths}
     buffers = {path: np.empty(manifest.leaves[path].shape, DTYPES[manifest.leaves[path].dtype]) for path in paths}
     wanted = {path: buffers[path] for path in paths if saved_as[path] == path or saved_as[path] not in buffers}
-    reader.fill([(path, Target(Extent.of_shape(buffer.shape), buffer)) for path, buffer in wanted.items()])
+    reader.fill_targets([(path, Target(Extent.of_shape(buffer.shape), buffer)) for path, buffer in wanted.items()])
     from_stored = (
-        import_module(f"allranks.arrays.leaves.{framework}").from_stored if framework != "numpy" else _unchanged
+        import_module(f"allranks.arrays.leaves.{framework}").from_stored if framework != "numpy" else _return_buffer
     )
     made = {path: from_stored(buffer, manifest.leaves[path].kind) for path, buffer in wanted.items()}
     return {path: made[path] if path in made else made[saved_as[path]] for path in paths}
 
 
-def _unchanged(buffer: Any, _kind: str) -> Any:
+def _return_buffer(buffer: Any, _kind: str) -> Any:
     return buffer
 
 

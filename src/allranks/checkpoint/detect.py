@@ -23,15 +23,18 @@ def optimizer_steps() -> int:
     return edge.optimizer_steps()
 
 
-def zstd_library(what: str) -> ModuleType:
-    """Return the module ``checkpoint/zstd.py``. Raises AllranksError, which names ``what``, if zstandard is missing."""
+def zstd_library(operation: str) -> ModuleType:
+    """Return the module ``checkpoint/zstd.py``.
+
+    Raises AllranksError, which names ``operation``, if zstandard is missing.
+    """
     try:
         return import_module("allranks.checkpoint.zstd")
     except ModuleNotFoundError as error:
         if error.name != "zstandard":
             raise
         remedy = 'Install it: pip install "allranks[zstd]"'
-        raise AllranksError(f"{what} needs zstandard, which is not installed.", remedy=remedy) from error
+        raise AllranksError(f"{operation} needs zstandard, which is not installed.", remedy=remedy) from error
 
 
 def check_compression(compression: str | None) -> bool:

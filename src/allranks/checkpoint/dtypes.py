@@ -1,4 +1,4 @@
-"""List the dtypes that a checkpoint can hold: NumPy's name, the bytes of an element, and safetensors' name.
+"""Define the table of dtypes that a checkpoint can hold, with NumPy's name, element size and safetensors' name of each.
 
 Dtypes narrower than a byte take one byte for each element, as in NumPy and JAX. safetensors (0.8) lacks some dtypes.
 Those are stored as unsigned integers of the same size, and complex128 as bytes with a last dimension of 16. The

@@ -43,46 +43,46 @@ _LENGTH = 8
 
 
 def write_export(
-    reader: Callable[[Callable[[int], None]], ChunkReader],
-    planned: Export,
-    out: Path,
+    make_reader: Callable[[Callable[[int], None]], ChunkReader],
+    export: ExportPlan,
+    output_folder: Path,
     *,
     config: bytes | None = None,
-    force: bool = False,
-    progress: Callable[[int], None] = lambda _: None,
+    replace_existing: bool = False,
+    report_progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Path, ...]:
-    """Write the planned files, and ``config`` as config.json, into the folder ``out``. Return their paths.
+    """Write the planned files, and ``config`` as config.json, into the folder ``output_folder``. Return their paths.
 
-    ``reader``: given the function to call with the bytes of every piece, returns a Reader that casts.
-    ``progress``: called with the number of bytes of every piece that was read, from any thread.
-    ``force``: replace a model that is in ``out``; without it, such a model raises AlreadyThere.
+    ``make_reader``: takes ``report_progress``, and returns a ChunkReader that may change dtypes.
+    ``report_progress``: called with the number of bytes of every piece that was read, from any thread.
+    ``replace_existing``: replace a model that is in ``output_folder``; without it, such a model raises AlreadyThere.
 
     Files get their names when all of them are complete and durable. Raises Damaged, StorageError, and CannotStore for a
     number that the new dtype cannot hold.
     """
-    small = {INDEX: planned.index, CONFIG: config}
-    names = [*(file.name for file in planned.files), *(name for name, data in small.items() if data is not None)]
-    with _translate_errors(out):
-        old = _existing_files(out, names)
-        if old and not force:
+    small = {INDEX: export.index, CONFIG: config}
+    names = [*(file.name for file in export.files), *(name for name, data in small.items() if data is not None)]
+    with _translate_errors(output_folder):
+        old = _existing_files(output_folder, names)
+        if old and not replace_existing:
             raise AlreadyThere(
-                f"export: OUT {out} already contains {', '.join(old)}.",
+                f"export: OUT {output_folder} already contains {', '.join(old)}.",
                 remedy="Choose another folder, or pass --force.",
             )
-        out.mkdir(parents=True, exist_ok=True)
-        _check_room(out, planned.bytes)
-        with _temporary_files(out, names) as temporary:
-            for file in planned.files:
-                _write_file(reader, file, temporary[file.name], progress)
+        output_folder.mkdir(parents=True, exist_ok=True)
+        _check_room(output_folder, export.bytes)
+        with _temporary_files(output_folder, names) as temporary:
+            for file in export.files:
+                _write_file(make_reader, file, temporary[file.name], report_progress)
             for name, data in small.items():
                 if data is not None:
                     _write_small(temporary[name], data)
             for name in old:
-                (out / name).unlink()
+                (output_folder / name).unlink()
             for name in names:
-                temporary[name].rename(out / name)
-        _sync_folder(out)
-    return tuple(out / name for name in names)
+                temporary[name].rename(output_folder / name)
+        _sync_folder(output_folder)
+    return tuple(output_folder / name for name in names)
 
 
 def _existing_files(out: Path, names: list[str]) -> list[str]:
@@ -118,7 +118,7 @@ def _temporary_files(out: Path, names: list[str]) -> Iterator[Mapping[str, Path]
 
 def _write_file(
     reader: Callable[[Callable[[int], None]], ChunkReader],
-    file: OutFile,
+    file: ExportFile,
     where: Path,
     progress: Callable[[int], None],
 ) -> None:
@@ -130,7 +130,7 @@ def _write_file(
             (one.path, Target(Extent.of_shape(one.shape), _array_view(mapped, one.begin, one.dtype, one.shape)))
             for one in file.tensors
         ]
-        reader(_UnmappingProgress(mapped, progress)).fill(wanted)
+        reader(_UnmappingProgress(mapped, progress)).fill_targets(wanted)
         os.fsync(out.fileno())
 
 
@@ -140,7 +140,7 @@ def _array_view(mapped: mmap.mmap, begin: int, dtype: str, shape: tuple[int, ...
 
 
 class _UnmappingProgress:
-    """A progress function that also unmaps written memory from time to time. The bytes stay in the file."""
+    """A progress callback that also unmaps the written pages of the file from time to time, to release memory."""
 
     def __init__(self, mapped: mmap.mmap, progress: Callable[[int], None]) -> None:
         self._mapped, self._progress = mapped, progress
@@ -180,7 +180,7 @@ def _translate_errors(out: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class ExportTensor:
     """A tensor in a file: the leaf ``path``, stored under ``name`` with ``dtype``, from byte ``begin`` on."""
 
     path: str
@@ -195,12 +195,12 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class OutFile:
-    """A file to write: its header, then its tensors without gaps."""
+class ExportFile:
+    """The layout of one file to write: a header, then the tensors without gaps."""
 
     name: str
     header: bytes
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[ExportTensor, ...]
 
     @property
     def bytes(self) -> int:
@@ -208,10 +208,10 @@ class OutFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class ExportPlan:
     """The files of an export. ``index``: the content of the file that maps tensors to files; None for one file."""
 
-    files: tuple[OutFile, ...]
+    files: tuple[ExportFile, ...]
     index: bytes | None
 
     @property
@@ -220,26 +220,26 @@ class Export:
 
 
 def plan_export(
-    manifest: Manifest, *, prefix: str = "", strip: bool = False, dtype: str | None = None, most: int
-) -> Export:
+    manifest: Manifest, *, prefix: str = "", strips_prefix: bool = False, dtype: str | None = None, max_file_bytes: int
+) -> ExportPlan:
     """Return the files for the leaves below ``prefix``.
 
-    ``most``: the most bytes of tensors in one file (a larger tensor gets a file of its own).
-    ``strip``: remove the prefix from the names. Each ``/`` in a path becomes a dot.
+    ``max_file_bytes``: the most bytes of tensors in one file (a larger tensor gets a file of its own).
+    ``strips_prefix``: remove the prefix from the names. Each ``/`` in a path becomes a dot.
     ``dtype``: the new dtype of floats of 16 bits or more; None: unchanged.
     Raises AllranksError if no leaf is selected, or two leaves get the same name.
     """
     tensors = [
-        _planned_tensor(path, manifest.leaves[path], prefix if strip else "", dtype)
+        _planned_tensor(path, manifest.leaves[path], prefix if strips_prefix else "", dtype)
         for path in select_leaves(manifest, prefix)
     ]
     _check_names(tensors)
-    groups = list(_tensors_per_file(tensors, most))
+    groups = list(_tensors_per_file(tensors, max_file_bytes))
     names = [f"model-{n:05}-of-{len(groups):05}.safetensors" for n in range(1, len(groups) + 1)]
     files = tuple(_layout_of_file(name, group) for name, group in zip(names, groups, strict=True))
     if len(files) == 1:
-        return Export((OutFile(SINGLE, files[0].header, files[0].tensors),), None)
-    return Export(files, _index_document(files))
+        return ExportPlan((ExportFile(SINGLE, files[0].header, files[0].tensors),), None)
+    return ExportPlan(files, _index_document(files))
 
 
 def select_leaves(manifest: Manifest, prefix: str) -> tuple[str, ...]:
@@ -256,9 +256,9 @@ def select_leaves(manifest: Manifest, prefix: str) -> tuple[str, ...]:
     return found
 
 
-def name_of(path: str, stripped: str) -> str:
-    """Return a path without the prefix ``stripped``, or the path itself if nothing is left."""
-    return (path.removeprefix(stripped).lstrip("/.") if stripped else path) or path
+def path_without_prefix(path: str, prefix: str) -> str:
+    """Return a path without the prefix ``prefix``, or the path itself if nothing is left."""
+    return (path.removeprefix(prefix).lstrip("/.") if prefix else path) or path
 
 
 def is_below(path: str, prefix: str) -> bool:
@@ -266,12 +266,12 @@ def is_below(path: str, prefix: str) -> bool:
     return not prefix or path == prefix or path.startswith((f"{prefix}/", f"{prefix}."))
 
 
-def _planned_tensor(path: str, leaf: StoredLeaf, stripped: str, dtype: str | None) -> Tensor:
+def _planned_tensor(path: str, leaf: StoredLeaf, stripped: str, dtype: str | None) -> ExportTensor:
     becomes = dtype if dtype and leaf.dtype in FLOATS else leaf.dtype
-    return Tensor(path, name_of(path, stripped).replace("/", "."), becomes, leaf.shape)
+    return ExportTensor(path, path_without_prefix(path, stripped).replace("/", "."), becomes, leaf.shape)
 
 
-def _check_names(tensors: Sequence[Tensor]) -> None:
+def _check_names(tensors: Sequence[ExportTensor]) -> None:
     seen: dict[str, str] = {}
     if taken := [tensor.path for tensor in tensors if tensor.name == _ABOUT]:
         raise AllranksError(
@@ -286,9 +286,9 @@ def _check_names(tensors: Sequence[Tensor]) -> None:
             )
 
 
-def _tensors_per_file(tensors: Iterable[Tensor], most: int) -> Iterator[list[Tensor]]:
+def _tensors_per_file(tensors: Iterable[ExportTensor], most: int) -> Iterator[list[ExportTensor]]:
     """Yield the tensors of each file, in order: as many as fit into ``most`` bytes, at least one."""
-    group: list[Tensor] = []
+    group: list[ExportTensor] = []
     for tensor in tensors:
         if group and sum(one.bytes for one in group) + tensor.bytes > most:
             yield group
@@ -297,7 +297,7 @@ def _tensors_per_file(tensors: Iterable[Tensor], most: int) -> Iterator[list[Ten
     yield group
 
 
-def _layout_of_file(name: str, group: Sequence[Tensor]) -> OutFile:
+def _layout_of_file(name: str, group: Sequence[ExportTensor]) -> ExportFile:
     """Return the layout of a file. Tensors with the largest elements come first, so that every tensor is aligned."""
     order = sorted(group, key=lambda tensor: -DTYPES[tensor.dtype].size)
     ends = list(accumulate(tensor.bytes for tensor in order))
@@ -313,13 +313,13 @@ def _layout_of_file(name: str, group: Sequence[Tensor]) -> OutFile:
     text = text.ljust(-(-len(text) // _LENGTH) * _LENGTH)
     header = len(text).to_bytes(_LENGTH, "little") + text
     placed = (
-        Tensor(tensor.path, tensor.name, tensor.dtype, tensor.shape, len(header) + end - tensor.bytes)
+        ExportTensor(tensor.path, tensor.name, tensor.dtype, tensor.shape, len(header) + end - tensor.bytes)
         for tensor, end in zip(order, ends, strict=True)
     )
-    return OutFile(name, header, tuple(placed))
+    return ExportFile(name, header, tuple(placed))
 
 
-def _index_document(files: Iterable[OutFile]) -> bytes:
+def _index_document(files: Iterable[ExportFile]) -> bytes:
     where = {tensor.name: file.name for file in files for tensor in file.tensors}
     total = sum(tensor.bytes for file in files for tensor in file.tensors)
     return json.dumps({"metadata": {"total_size": total}, "weight_map": where}, indent=2, sort_keys=True).encode()

@@ -31,7 +31,7 @@ MOST_ATTEMPTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class RunOwner:
-    """The process that opened a run; ``job`` is the launcher's name for the job, or "".
+    """The process that opened a run for writing. ``job``: the launcher's name of the job, or "".
 
     ``machine``, ``started``: make the ``pid`` unique; ``started`` is in kernel ticks since the machine's boot. They are
     "" and 0 if processes cannot be watched.
@@ -66,7 +66,7 @@ class Fence:
 
 
 def this_process() -> RunOwner:
-    """Return the Owner that describes this process."""
+    """Return the RunOwner that describes this process."""
     here = processes.of_this_process(os.environ)
     job = os.environ.get("ALLRANKS_JOB") or os.environ.get("SLURM_JOB_ID", "")
     return RunOwner(here.host, here.pid, here.machine, started(here.pid) or 0, job)
@@ -82,7 +82,7 @@ def acquire_fence(storage: Storage, owner: RunOwner, *, take_over: bool = False)
     while True:
         numbers = _fence_numbers(storage)
         present = _read_fence(storage, numbers[-1]) if numbers else None
-        if present is not None and not take_over and lives_here(present, owner, place):
+        if present is not None and not take_over and owner_is_alive_here(present, owner, place):
             raise Fenced(
                 f"{storage.url}: {describe_owner(present)} writes into this run and is alive: expected one job at a "
                 "time in a run.",
@@ -127,7 +127,7 @@ def check_fence(storage: Storage, fence: Fence) -> None:
 
 
 def release_fence(storage: Storage, fence: Fence) -> None:
-    """Record that the owner no longer writes, so that the next job is not refused. The fence's number stays in use."""
+    """Record that the owner no longer writes, so that the next job may take the run. The fence's file stays."""
     found = newest_fence(storage)
     if found is not None and found.nonce == fence.nonce:
         storage.put(fence.path, _fence_document(replace(fence, released=True)), replace=True)
@@ -139,13 +139,13 @@ def newest_fence(storage: Storage) -> Fence | None:
     return _read_fence(storage, numbers[-1]) if numbers else None
 
 
-def lives_here(fence: Fence, process: RunOwner, place: str) -> bool:
+def owner_is_alive_here(fence: Fence, process: RunOwner, run_place: str) -> bool:
     """Return whether a fence's owner is another live process on the machine of ``process`` that has not closed the run.
 
-    A fence that was copied with its run to ``place`` has no owner there.
+    A fence that was copied with its run to ``run_place`` has no owner there.
     """
     owner = fence.owner
-    if fence.place not in ("", place):
+    if fence.place not in ("", run_place):
         return False
     here = bool(owner.machine) and owner.machine == process.machine
     ourselves = (owner.pid, owner.started) == (process.pid, process.started)
@@ -168,10 +168,13 @@ def _fence_document(fence: Fence) -> bytes:
     return json.dumps({"format": FORMAT, **asdict(fence)}).encode()
 
 
-def known_fields(kind: type[Fence | RunOwner], found: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries of ``found`` that are fields of ``kind``. A newer allranks may write further ones."""
-    names = {one.name for one in fields(kind)}
-    return {name: value for name, value in found.items() if name in names}
+def keep_known_fields(record_type: type[Fence | RunOwner], document: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries of ``document`` that are fields of ``record_type``.
+
+    A newer allranks may write further ones.
+    """
+    names = {one.name for one in fields(record_type)}
+    return {name: value for name, value in document.items() if name in names}
 
 
 def _read_fence(storage: Storage, number: int) -> Fence | None:
@@ -181,7 +184,9 @@ def _read_fence(storage: Storage, number: int) -> Fence | None:
         found = json.loads(storage.get(path))
         if found.pop("format") != FORMAT:
             raise ValueError(f"expected the format {FORMAT!r}")
-        return Fence(**known_fields(Fence, {**found, "owner": RunOwner(**known_fields(RunOwner, found["owner"]))}))
+        return Fence(
+            **keep_known_fields(Fence, {**found, "owner": RunOwner(**keep_known_fields(RunOwner, found["owner"]))})
+        )
     except NotThere:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""Plan one rank's file: which bytes of which array go to which block, and which bytes each digest covers.
+"""Plan the content of one rank's file: which array bytes each block holds, and which bytes each digest covers.
 
 A chunk is the unit of verification: it is read as a whole. Chunks are small compared with their shard, so another world
 size reads hardly more than it needs. Chunks are not too small: a manifest holds some 100,000 digests at most. No chunk
@@ -27,7 +27,9 @@ _OF_A_SHARD = 16
 
 
 class BlockCopy(NamedTuple):
-    """Bytes ``begin`` to ``end`` of a block, copied from source number ``source``, from its byte ``start`` on."""
+    """An instruction to copy bytes: from source number ``source``, byte ``start`` on, to bytes ``begin`` to ``end`` of
+    a block.
+    """
 
     begin: int
     end: int
@@ -37,7 +39,10 @@ class BlockCopy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """One block of a file. ``copies``: what fills it. ``chunks``: the bytes (from, to) that each digest covers."""
+    """How one block of a file is filled and verified.
+
+    ``copies``: the copies that fill it. ``chunks``: the byte ranges (begin, end) in it that have one digest each.
+    """
 
     nbytes: int
     copies: tuple[BlockCopy, ...]
@@ -48,7 +53,7 @@ class BlockPlan:
 class FileLayout:
     """The layout of a file. ``ends``: the positions at which its chunks end.
 
-    In ``Copy.source``, 0 is the header, and i + 1 is the i-th part of the plan.
+    In ``BlockCopy.source``, 0 is the header, and i + 1 is the i-th part of the plan.
     """
 
     plan: FilePlan
@@ -56,19 +61,22 @@ class FileLayout:
     ends: tuple[int, ...]
     _tensors: str
 
-    def header(self, about: dict[str, str]) -> bytes:
-        """Return the header, all bytes before the data. ``about`` is added to the safetensors metadata."""
-        text = f'{{"{_ABOUT}":{json.dumps(about, separators=(",", ":"))}{self._tensors}}}'.encode()
+    def make_header(self, save_information: dict[str, str]) -> bytes:
+        """Return the header, all bytes before the data.
+
+        ``save_information``: entries to add to the safetensors metadata.
+        """
+        text = f'{{"{_ABOUT}":{json.dumps(save_information, separators=(",", ":"))}{self._tensors}}}'.encode()
         room = self.plan.data_begin - _LENGTH
         assert len(text) <= room, (len(text), room)
         return room.to_bytes(_LENGTH, "little") + text.ljust(room)
 
 
-def file_layout(declared: Sequence[Declared], plan: FilePlan, *, grain: int) -> FileLayout:
-    """Return the layout of a rank's file, which must hold at least one byte. ``grain``: see ``chunk_grain``."""
-    ends = chunk_ends(plan.data_begin, [part.nbytes for part in plan.parts], grain=grain)
+def plan_file_layout(declared_arrays: Sequence[Declared], plan: FilePlan, *, grain_bytes: int) -> FileLayout:
+    """Return the layout of a rank's file, which must hold at least one byte. ``grain_bytes``: see ``chunk_grain``."""
+    ends = chunk_ends(plan.data_begin, [part.nbytes for part in plan.parts], grain_bytes=grain_bytes)
     starts = [0, *(part.begin for part in plan.parts), plan.bytes]
-    return FileLayout(plan, _plan_blocks(starts, ends), ends, _header_entries(declared, plan))
+    return FileLayout(plan, _plan_blocks(starts, ends), ends, _header_entries(declared_arrays, plan))
 
 
 def _plan_blocks(starts: Sequence[int], ends: Sequence[int]) -> tuple[BlockPlan, ...]:
@@ -91,7 +99,7 @@ def _plan_blocks(starts: Sequence[int], ends: Sequence[int]) -> tuple[BlockPlan,
 
 
 def _header_entries(declared: Sequence[Declared], plan: FilePlan) -> str:
-    """Return the tensors' entries in the header as JSON text; a comma precedes each entry."""
+    """Return the header's entries for the tensors as JSON text, each with a comma before it."""
     entries = []
     used = {_ABOUT}
     for part in plan.parts:
@@ -111,8 +119,8 @@ def _header_entries(declared: Sequence[Declared], plan: FilePlan) -> str:
 def _unique_name(one: Declared, extent: Extent, used: Set[str]) -> str:
     """Return a name for a part of a leaf that is unique in the file.
 
-    It is the leaf's path, followed by the extent unless the part is the complete leaf. Another leaf, or the header's
-    own entry, may already have that name; then a number is appended.
+    The name is the leaf's path, followed by the extent if the part is not the complete leaf. Another leaf, or the
+    header's own entry, may already have that name; then a number is appended.
     """
     if extent.shape == one.shape and one.path not in used:
         return one.path
@@ -126,25 +134,26 @@ def _extent_text(extent: Extent) -> str:
 
 
 def chunk_grain(total_bytes: int) -> int:
-    """Return the size in bytes up to which small shards share a chunk, for a checkpoint of ``total_bytes``."""
+    """Return the chunk size in bytes, for a checkpoint of ``total_bytes``. Shards that are smaller share a chunk."""
     wanted = max(total_bytes // _MOST, 1)
     return min(max(1 << (wanted.bit_length() - 1), _SMALLEST), LARGEST)
 
 
-def chunk_ends(data_begin: int, shards: Iterable[int], *, grain: int) -> tuple[int, ...]:
+def chunk_ends(data_begin: int, shard_sizes: Iterable[int], *, grain_bytes: int) -> tuple[int, ...]:
     """Return the position at which each chunk of a file ends.
 
-    The file has a header up to ``data_begin``, then shards of these sizes in bytes. ``grain``: see ``chunk_grain``.
+    The file has ``data_begin`` bytes of header, then shards of these sizes in bytes. ``grain_bytes``: see
+    ``chunk_grain``.
     """
     ends = list(_block_borders(0, data_begin)) if data_begin else []
     at = start = data_begin
-    for nbytes in shards:
+    for nbytes in shard_sizes:
         stop = at + nbytes
-        if stop - start > grain and at > start:
+        if stop - start > grain_bytes and at > start:
             ends.extend(_block_borders(start, at))
             start = at
-        if nbytes > grain:
-            step = min(max(-(-nbytes // (_OF_A_SHARD * PAGE)) * PAGE, grain), LARGEST)
+        if nbytes > grain_bytes:
+            step = min(max(-(-nbytes // (_OF_A_SHARD * PAGE)) * PAGE, grain_bytes), LARGEST)
             for begin in range(at, stop, step):
                 ends.extend(_block_borders(begin, min(begin + step, stop)))
             start = stop

@@ -1,4 +1,4 @@
-"""Hold steps for readers: a held step is not removed before the hold is released, or expires.
+"""Keep steps from being removed while a reader uses them. A *hold* is a file that protects one step until it expires.
 
 A run's folder has a file ``hold/<step>.<8 hex>.json`` for each hold, which the reader creates. A process that removes
 steps lists the holds before it removes a manifest, and again before it removes a file. So a reader keeps the step if it
@@ -66,13 +66,13 @@ def release_hold(storage: Storage, path: str) -> None:
 
 
 def held_steps(storage: Storage) -> dict[int, str]:
-    """Return the held steps, each with a description of a holder.
+    """Return the steps that readers hold, each with a text that names one reader.
 
     Holds that have expired, or whose process has ended, are removed.
     """
     found: dict[int, str] = {}
     for entry in storage.list(paths.HOLDS):
-        step = paths.hold_of(entry.name)
+        step = paths.parse_hold_name(entry.name)
         if step is None:
             continue
         path = f"{paths.HOLDS}/{entry.name}"
@@ -107,6 +107,6 @@ def _read_hold(storage: Storage, path: str, step: int) -> Hold | None:
         found = json.loads(storage.get(path))
         if found.get("format") != FORMAT or datetime.fromisoformat(found["until"]).tzinfo is None:
             return None
-        return Hold(step, fence.RunOwner(**fence.known_fields(fence.RunOwner, found["owner"])), found["until"])
+        return Hold(step, fence.RunOwner(**fence.keep_known_fields(fence.RunOwner, found["owner"])), found["until"])
     except (NotThere, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.manifest import Run, StoredFile, StoredLeaf
+from allranks.checkpoint.manifest import ShardRun, StoredFile, StoredLeaf
 from allranks.extent import Extent
 
 # The most shards that are laid out at once, and that one file may have.
@@ -21,7 +21,7 @@ MOST_CORNERS = 1 << 23
 
 
 class InvalidManifest(ValueError):
-    """A manifest is invalid; the message says why. ``leaf``: the path of the array with the fault, if there is one."""
+    """Raised for an invalid manifest; the message says why. ``leaf``: the path of the faulty array, if any."""
 
     def __init__(self, what: str, *, leaf: str | None = None) -> None:
         super().__init__(what)
@@ -35,8 +35,8 @@ def check_leaves(leaves: Mapping[str, StoredLeaf]) -> None:
     """
     for path, leaf in leaves.items():
         try:
-            filled = is_filled_once(leaf.shape, leaf.runs)
-        except TooIrregular:
+            filled = is_leaf_filled_once(leaf.shape, leaf.runs)
+        except TooManyBoxes:
             raise InvalidManifest(f"leaf {path!r} has too many irregular shards", leaf=path) from None
         if not filled:
             held = sum(run.count * run.first.extent.size for run in leaf.runs)
@@ -50,7 +50,10 @@ def check_leaves(leaves: Mapping[str, StoredLeaf]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _RunTable:
-    """All runs of a manifest as a table, one run for each index. No step from file to file is negative."""
+    """All shard runs of a manifest as columns of numbers, one row for each run.
+
+    File numbers never descend within a run.
+    """
 
     leaf: Sequence[str]
     file: Integers
@@ -161,11 +164,11 @@ def _check_batch(rows: _RunTable, sizes: Integers, first: Integers, many: Intege
         raise InvalidManifest(f"byte {at - int(before[where])} of file {where} is in more than one shard")
 
 
-class TooIrregular(ValueError):
-    """So many boxes, cut along so many dimensions, that no program would have written them."""
+class TooManyBoxes(ValueError):
+    """Raised if boxes are so many, and cut along so many dimensions, that no program would have written them."""
 
 
-def is_filled_once(shape: tuple[int, ...], runs: tuple[Run, ...]) -> bool:
+def is_leaf_filled_once(shape: tuple[int, ...], runs: tuple[ShardRun, ...]) -> bool:
     """Return whether the shards of a leaf, all inside ``shape``, hold each element exactly once.
 
     The time grows with the number of runs if their shards are adjacent, otherwise with the number of shards. Raises
@@ -181,34 +184,34 @@ def is_filled_once(shape: tuple[int, ...], runs: tuple[Run, ...]) -> bool:
     if len(boxes) == 1 and not scattered:
         return boxes[0].shape == shape
     if len(boxes) + sum(run.count for run in scattered) > MOST_CORNERS // max(len(shape), 4):
-        raise TooIrregular
+        raise TooManyBoxes
     low = [np.array([box.offset for box in boxes], np.int64).reshape(len(boxes), len(shape))]
     many = [np.array([box.shape for box in boxes], np.int64).reshape(len(boxes), len(shape))]
     for run in scattered:
         low.append(run.first.extent.offset + np.arange(run.count)[:, None] * np.array(run.offset_step, np.int64))
         many.append(np.broadcast_to(np.array(run.first.extent.shape, np.int64), low[-1].shape))
     offsets = np.concatenate(low)
-    return fill_exactly(shape, offsets, offsets + np.concatenate(many))
+    return do_boxes_fill_once(shape, offsets, offsets + np.concatenate(many))
 
 
-def fill_exactly(shape: tuple[int, ...], begins: Integers, ends: Integers) -> bool:
+def do_boxes_fill_once(shape: tuple[int, ...], box_begins: Integers, box_ends: Integers) -> bool:
     """Return whether the boxes (n rows, one column for each dimension) hold each element of ``shape`` exactly once.
 
     Count, for each position, the boxes that cover it. The boxes fill the array if this count is 1 inside the array and
     0 outside. Then the differences of the count along all dimensions equal those of the array. They are +1 and -1 at
     the corners of boxes, and must cancel except at the array's own corners. So no two boxes are compared.
     """
-    begins = np.concatenate([begins, np.zeros((1, len(shape)), np.int64)])
-    ends = np.concatenate([ends, np.array([shape], np.int64)])
-    cut = np.flatnonzero((begins != 0).any(axis=0) | (ends != ends[-1]).any(axis=0))
-    if len(begins) << len(cut) > MOST_CORNERS:
-        raise TooIrregular
-    corner = np.zeros(len(begins), np.int64)
-    sign = np.ones(len(begins), np.int64)
+    box_begins = np.concatenate([box_begins, np.zeros((1, len(shape)), np.int64)])
+    box_ends = np.concatenate([box_ends, np.array([shape], np.int64)])
+    cut = np.flatnonzero((box_begins != 0).any(axis=0) | (box_ends != box_ends[-1]).any(axis=0))
+    if len(box_begins) << len(cut) > MOST_CORNERS:
+        raise TooManyBoxes
+    corner = np.zeros(len(box_begins), np.int64)
+    sign = np.ones(len(box_begins), np.int64)
     sign[-1] = -1
-    box = np.arange(len(begins))
+    box = np.arange(len(box_begins))
     for dimension in cut:
-        at = np.concatenate([begins[box, dimension], ends[box, dimension]])
+        at = np.concatenate([box_begins[box, dimension], box_ends[box, dimension]])
         places, place = np.unique(at, return_inverse=True)
         corner = np.unique(np.tile(corner, 2) * len(places) + place, return_inverse=True)[1]
         sign = np.concatenate([sign, -sign])
@@ -222,7 +225,7 @@ def _corner_sums(corner: Integers, sign: Integers) -> Integers:
     return sums
 
 
-def _as_one_box(run: Run) -> Extent | None:
+def _as_one_box(run: ShardRun) -> Extent | None:
     """Return the box that a run's shards form together, if they are adjacent along one dimension; None otherwise."""
     first = run.first.extent
     if run.count == 1:

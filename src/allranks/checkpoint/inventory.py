@@ -1,4 +1,4 @@
-"""List the steps of a run, load their manifests, and survey a run's folder."""
+"""List the steps of a run, load their manifests, and report the state of each step's folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 from allranks.checkpoint import manifest_decode, paths
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.manifest import Manifest, Run
+from allranks.checkpoint.manifest import Manifest, ShardRun
 from allranks.errors import Damaged, NewerFormat, NotThere
 from allranks.storage.base import Entry, Storage
 
@@ -19,7 +19,7 @@ State = Literal["whole", "damaged", "newer", "unfinished"]
 
 def complete_steps(storage: Storage) -> tuple[int, ...]:
     """Return the steps that have a manifest, in ascending order. Manifests are not read."""
-    named = [paths.step_of(entry.name) for entry in storage.list("") if entry.size is None]
+    named = [paths.parse_step_folder(entry.name) for entry in storage.list("") if entry.size is None]
     found = sorted(step for step in named if step is not None)
     return tuple(step for step in found if storage.size(paths.manifest_path(step)) is not None)
 
@@ -59,7 +59,7 @@ def load_from_memory(storage: Storage) -> Manifest:
 def is_current(storage: Storage, manifest: Manifest, folder: str | None = None) -> bool:
     """Return whether a step still has this manifest: it was not removed, saved again, or reduced to some items.
 
-    ``folder`` as in ``Reader``. Raises StorageError, Damaged, NewerFormat.
+    ``folder``: as in ``ChunkReader``. Raises StorageError, Damaged, NewerFormat.
     """
     try:
         there = load_manifest(storage, manifest.step) if folder is None else load_folder(storage, folder.rstrip("/"))
@@ -68,7 +68,7 @@ def is_current(storage: Storage, manifest: Manifest, folder: str | None = None) 
     return there.nonce == manifest.nonce and there.files == manifest.files
 
 
-def leaves_at(manifest: Manifest, file: int, begin: int, end: int) -> tuple[str, ...]:
+def leaves_in_byte_range(manifest: Manifest, file: int, begin: int, end: int) -> tuple[str, ...]:
     """Return the paths of leaves that have bytes between ``begin`` and ``end`` of a file, in the manifest's order."""
     found = []
     for path, leaf in manifest.leaves.items():
@@ -80,7 +80,7 @@ def leaves_at(manifest: Manifest, file: int, begin: int, end: int) -> tuple[str,
     return tuple(found)
 
 
-def _begins_in(run: Run, file: int) -> Iterator[int]:
+def _begins_in(run: ShardRun, file: int) -> Iterator[int]:
     """Yield the positions at which the run's shards in a file begin."""
     if run.file_step:
         k, rest = divmod(file - run.first.file, run.file_step)
@@ -116,7 +116,7 @@ class StepFolder:
         return sum(file.size or 0 for file in self.files)
 
     @property
-    def changed(self) -> float | None:
+    def last_change_time(self) -> float | None:
         """The time of the last change in the folder, in seconds since 1970; None if it is not known."""
         times = [file.modified for file in self.files]
         known = [at for at in (*times, self.folder_modified) if at is not None]
@@ -125,7 +125,7 @@ class StepFolder:
 
 def survey_folders(storage: Storage) -> tuple[StepFolder, ...]:
     """Return the step folders of a run, in ascending order. Reads every manifest and no other file."""
-    named = ((paths.step_of(entry.name), entry) for entry in storage.list("") if entry.size is None)
+    named = ((paths.parse_step_folder(entry.name), entry) for entry in storage.list("") if entry.size is None)
     folders = sorted(((step, entry) for step, entry in named if step is not None), key=lambda folder: folder[0])
     with ThreadPoolExecutor(_AT_ONCE) as workers:
         return tuple(workers.map(lambda folder: _inspect_folder(storage, *folder), folders))

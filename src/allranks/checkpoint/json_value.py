@@ -1,7 +1,7 @@
 """Convert values to standard JSON and back: floats that are not finite become ``{"float": "nan"}``.
 
-``unpack`` returns the value that was packed, with tuples as lists. A user's own dict with the single key ``float`` or
-``dict`` is written as ``{"dict": {...}}``, so it is never mistaken for a packed value.
+``unpack_json`` returns the value that was packed, with tuples as lists. A user's own dict with the single key ``float``
+or ``dict`` is written as ``{"dict": {...}}``, so it is never mistaken for a packed value.
 """
 
 from __future__ import annotations
@@ -18,51 +18,56 @@ _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _OURS = ("float", "dict")
 
 
-def pack(value: Any, *, what: str, depth: int = 0) -> Any:
-    """Return the value as standard JSON. Raises NotJsonable, which names the place; ``what`` is the top's name."""
+def pack_json(value: Any, *, value_name: str, depth: int = 0) -> Any:
+    """Return the value as standard JSON. ``value_name``: its name in errors.
+
+    Raises NotJsonable, which names the part of the value that JSON cannot hold.
+    """
     kind = type(value)
     if value is None or kind is bool or (kind is int and value.bit_length() <= _LONGEST_INT):
         return value
     if kind is str:
-        return _checked_text(value, what)
+        return _checked_text(value, value_name)
     if kind is float:
         return value if math.isfinite(value) else {"float": str(value)}
     if depth >= DEEPEST:
         raise NotJsonable(
-            f"{what} is nested too deeply: expected at most {DEEPEST} levels of lists and dicts.", remedy="Flatten it."
+            f"{value_name} is nested too deeply: expected at most {DEEPEST} levels of lists and dicts.",
+            remedy="Flatten it.",
         )
     if kind is list or kind is tuple:
-        return [pack(item, what=f"{what}[{i}]", depth=depth + 1) for i, item in enumerate(value)]
+        return [pack_json(item, value_name=f"{value_name}[{i}]", depth=depth + 1) for i, item in enumerate(value)]
     if kind is dict:
         packed = {
-            _checked_key(key, what): pack(item, what=f"{what}[{key!r}]", depth=depth + 1) for key, item in value.items()
+            _checked_key(key, value_name): pack_json(item, value_name=f"{value_name}[{key!r}]", depth=depth + 1)
+            for key, item in value.items()
         }
         return {"dict": packed} if _is_escape(packed) else packed
     raise NotJsonable(
-        f"{what} is a {kind.__module__}.{kind.__qualname__}; expected an array, None, bool, int (of at most "
+        f"{value_name} is a {kind.__module__}.{kind.__qualname__}; expected an array, None, bool, int (of at most "
         f"{_LONGEST_INT} bits), float, str, list, tuple, or dict with str keys.",
         remedy="Convert the value first: .item() for a scalar, .tolist() for a small array.",
     )
 
 
-def unpack(value: Any, *, depth: int = 0) -> Any:
-    """Return the value that was passed to ``pack`` (tuples as lists). Raises ValueError if it is not packed."""
+def unpack_json(value: Any, *, depth: int = 0) -> Any:
+    """Return the value that was passed to ``pack_json`` (tuples as lists). Raises ValueError if it is not packed."""
     kind = type(value)
     if kind is float and not math.isfinite(value):
         raise ValueError("a number is too large for a float")
     if depth >= DEEPEST and kind in (list, dict):
         raise ValueError(f"nested more than {DEEPEST} deep")
     if kind is list:
-        return [unpack(item, depth=depth + 1) for item in value]
+        return [unpack_json(item, depth=depth + 1) for item in value]
     if kind is not dict:
         return value
     if not _is_escape(value):
-        return {key: unpack(item, depth=depth + 1) for key, item in value.items()}
+        return {key: unpack_json(item, depth=depth + 1) for key, item in value.items()}
     [(key, inner)] = value.items()
     if key == "float" and type(inner) is str and inner in _NAMES:
         return _NAMES[inner]
     if key == "dict" and type(inner) is dict and _is_escape(inner):
-        return {key: unpack(item, depth=depth + 1) for key, item in inner.items()}
+        return {key: unpack_json(item, depth=depth + 1) for key, item in inner.items()}
     raise ValueError(f"an object with the single key {key!r} has no known meaning")
 
 

@@ -1,4 +1,4 @@
-"""Describe a checkpoint: the manifest says which bytes of which files are which part of which leaf."""
+"""Define the manifest, which says where the bytes of each leaf of a checkpoint are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A part of a leaf: the bytes of file number ``file`` from ``begin`` on, in row-major order."""
+    """One part of a leaf. Its bytes are in file number ``file`` from byte ``begin`` on, in row-major order."""
 
     file: int
     begin: int
@@ -24,8 +24,11 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """``count`` shards of one shape at regular distances: shard k is ``first`` with k times each step added."""
+class ShardRun:
+    """``count`` shards of one shape at regular distances.
+
+    Shard k is ``first`` plus k times the steps of file, byte and offset.
+    """
 
     first: Shard
     count: int = 1
@@ -43,12 +46,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class StoredLeaf:
-    """An array of a checkpoint; ``dtype``, ``kind`` and ``per_rank`` as in ``arrays.Declared``."""
+    """An array of a checkpoint and its shards. ``dtype``, ``kind`` and ``per_rank`` are as in ``arrays.Declared``."""
 
     shape: tuple[int, ...]
     dtype: str
     kind: str
-    runs: tuple[Run, ...]
+    runs: tuple[ShardRun, ...]
     per_rank: bool = False
 
     @property
@@ -76,10 +79,10 @@ class StoredFile:
         """The size of the file on the storage, in bytes."""
         return self.stored[-1] if self.stored else self.bytes
 
-    def place(self, first: int, last: int) -> tuple[int, int]:
-        """Return the positions on the storage at which the chunks from ``first`` to ``last`` begin and end."""
+    def stored_range(self, first_chunk: int, last_chunk: int) -> tuple[int, int]:
+        """Return the byte positions in the stored file at which these chunks begin and end."""
         ends = self.stored or self.ends
-        return (ends[first - 1] if first else 0), ends[last]
+        return (ends[first_chunk - 1] if first_chunk else 0), ends[last_chunk]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +111,8 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Shards:
-    """n shards in order. ``file``, ``begin``: n numbers. ``offset``, ``shape``: n rows, a column for each dimension."""
+class ShardTable:
+    """n shards as arrays. ``file``, ``begin``: shape [n]. ``offset``, ``shape``: shape [n, dimensions]."""
 
     file: Integers
     begin: Integers
@@ -117,8 +120,8 @@ class Shards:
     shape: Integers
 
 
-def compress_shards(shards: Shards) -> tuple[Run, ...]:
-    """Return the shards as runs, in order. A run has as many shards as have one shape and equal steps."""
+def compress_shards(shards: ShardTable) -> tuple[ShardRun, ...]:
+    """Return the shards as runs, in order. Successive shards of one shape at equal distances form one run."""
     count = len(shards.file)
     if not count:
         return ()
@@ -138,25 +141,25 @@ def compress_shards(shards: Shards) -> tuple[Run, ...]:
     return tuple(runs)
 
 
-def expand_runs(runs: tuple[Run, ...], dimensions: int) -> Shards:
+def expand_runs(runs: tuple[ShardRun, ...], dimension_count: int) -> ShardTable:
     """Return every shard of the runs of a leaf: the inverse of ``compress_shards``."""
     file, begin, offset, shape = [], [], [], []
     for run in runs:
         k, first = np.arange(run.count), run.first
         file.append(first.file + k * run.file_step)
         begin.append(first.begin + k * run.begin_step)
-        step = np.array(run.offset_step or (0,) * dimensions, np.int64)
+        step = np.array(run.offset_step or (0,) * dimension_count, np.int64)
         offset.append(np.array(first.extent.offset, np.int64) + k[:, None] * step)
-        shape.append(np.broadcast_to(np.array(first.extent.shape, np.int64), (run.count, dimensions)))
+        shape.append(np.broadcast_to(np.array(first.extent.shape, np.int64), (run.count, dimension_count)))
     if not runs:
-        return Shards(*(np.zeros(0, np.int64),) * 2, *(np.zeros((0, dimensions), np.int64),) * 2)
-    return Shards(np.concatenate(file), np.concatenate(begin), np.concatenate(offset), np.concatenate(shape))
+        return ShardTable(*(np.zeros(0, np.int64),) * 2, *(np.zeros((0, dimension_count), np.int64),) * 2)
+    return ShardTable(np.concatenate(file), np.concatenate(begin), np.concatenate(offset), np.concatenate(shape))
 
 
-def _run_of_shards(shards: Shards, step: Integers, begin: int, last: int) -> Run:
+def _run_of_shards(shards: ShardTable, step: Integers, begin: int, last: int) -> ShardRun:
     extent = Extent(tuple(shards.offset[begin].tolist()), tuple(shards.shape[begin].tolist()))
     first = Shard(int(shards.file[begin]), int(shards.begin[begin]), extent)
     if last == begin:
-        return Run(first)
+        return ShardRun(first)
     file_step, begin_step, *offset_step = step[begin].tolist()
-    return Run(first, last - begin + 1, file_step, begin_step, tuple(offset_step))
+    return ShardRun(first, last - begin + 1, file_step, begin_step, tuple(offset_step))

@@ -1,6 +1,6 @@
 """Read a manifest from JSON, as docs/format.md describes it. ``manifest_encode`` writes it.
 
-A reader trusts nothing: data that is not exactly a valid manifest is refused as damaged.
+Every field is checked. Data that is not a valid manifest is refused as damaged.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any, cast
 
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.integrity import InvalidManifest, check_files, check_leaves
-from allranks.checkpoint.json_value import unpack
-from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
+from allranks.checkpoint.json_value import unpack_json
+from allranks.checkpoint.manifest import Manifest, Shard, ShardRun, StoredFile, StoredLeaf
 from allranks.checkpoint.manifest_document import (
     COMPRESSED,
     PLAIN,
     NewerManifest,
-    document_of,
-    expect_keys,
-    is_ours,
-    short,
+    check_keys,
+    is_allranks_manifest,
+    parse_document,
+    shorten,
 )
 from allranks.digest import hasher
 from allranks.errors import Damaged, NewerFormat
@@ -49,7 +49,7 @@ _KEYS_OF_STEP = {"file", "bytes", "offset"}
 def decode_manifest(data: bytes, *, path: str) -> Manifest:
     """Return the manifest in the bytes of the file ``path``. Raises Damaged if it is not valid, or NewerFormat."""
     try:
-        document = document_of(data)
+        document = parse_document(data)
         manifest = _decode_manifest(document)
         check_leaves(manifest.leaves)
         check_files(manifest.files, manifest.leaves)
@@ -71,39 +71,39 @@ def decode_manifest(data: bytes, *, path: str) -> Manifest:
     return manifest
 
 
-def file_names(data: bytes) -> tuple[str, ...] | None:
+def named_files(data: bytes) -> tuple[str, ...] | None:
     """Return the names of the files in a manifest; () if it is damaged. Leaves are not checked.
 
     Returns None for a manifest in a newer version of the format, and for a file of another program.
     """
     try:
-        document = document_of(data)
+        document = parse_document(data)
         files = _decode_files(document["files"], document["integrity"], compressed=document["version"] >= COMPRESSED)
         return tuple([file.name for file in files])
     except NewerManifest:
         return None
     except InvalidManifest:
-        return () if is_ours(data) else None
+        return () if is_allranks_manifest(data) else None
 
 
 def _decode_integer(value: Any, what: str, *, low: int = 0) -> int:
     if type(value) is not int or not low <= value < LIMIT:
-        raise InvalidManifest(f"{what} is {short(value)}: expected an integer from {low} to 2**63 - 1")
+        raise InvalidManifest(f"{what} is {shorten(value)}: expected an integer from {low} to 2**63 - 1")
     return value
 
 
 def _decode_integers(value: Any, what: str, *, low: int = 0) -> tuple[int, ...]:
     if type(value) is not list:
-        raise InvalidManifest(f"{what} is {short(value)}: expected a list")
+        raise InvalidManifest(f"{what} is {shorten(value)}: expected a list")
     for number in value:
         if type(number) is not int or not low <= number < LIMIT:
-            raise InvalidManifest(f"{what} is {short(value)}: expected integers from {low} to 2**63 - 1")
+            raise InvalidManifest(f"{what} is {shorten(value)}: expected integers from {low} to 2**63 - 1")
     return tuple(value)
 
 
 def _decode_string(value: Any, what: str, pattern: re.Pattern[str]) -> str:
     if type(value) is not str or not pattern.fullmatch(value):
-        raise InvalidManifest(f"{what} is {short(value)}: expected a match of {pattern.pattern}")
+        raise InvalidManifest(f"{what} is {shorten(value)}: expected a match of {pattern.pattern}")
     return value
 
 
@@ -134,12 +134,12 @@ def _decode_manifest(document: dict[str, Any]) -> Manifest:
 
 
 def _rank_values(document: dict[str, Any], world: int) -> dict[str, list[Any]]:
-    """Return the rank-local values of a manifest: by path, a list with one value for each rank."""
+    """Return the rank-local values of a manifest: for each path, a list with the value of each rank."""
     found = {}
     for path, value in _decode_mapping(document, "rank_values").items():
         if type(value) is not list or len(value) != world:
             raise InvalidManifest(
-                f"value {path!r} is {short(value)}: expected a list of {world}, one for each rank", leaf=path
+                f"value {path!r} is {shorten(value)}: expected a list of {world}, one for each rank", leaf=path
             )
         found[path] = [_decode_scalar(path, one) for one in value]
     return found
@@ -148,12 +148,12 @@ def _rank_values(document: dict[str, Any], world: int) -> dict[str, list[Any]]:
 def _add_ties(manifest: Manifest, ties: Any) -> Manifest:
     """Return the manifest with the leaves that are tied to other leaves added."""
     if type(ties) is not dict:
-        raise InvalidManifest(f"ties is {short(ties)}: expected an object")
+        raise InvalidManifest(f"ties is {shorten(ties)}: expected an object")
     for path, other in ties.items():
         if type(other) is not str or other not in manifest.leaves:
-            raise InvalidManifest(f"{short(path)} is tied to {short(other)}, which is not a leaf", leaf=path)
+            raise InvalidManifest(f"{shorten(path)} is tied to {shorten(other)}, which is not a leaf", leaf=path)
         if path in manifest.leaves or path in manifest.values:
-            raise InvalidManifest(f"{short(path)} is tied to another leaf, and is a leaf itself", leaf=path)
+            raise InvalidManifest(f"{shorten(path)} is tied to another leaf, and is a leaf itself", leaf=path)
     tied = {path: manifest.leaves[other] for path, other in ties.items()}
     return replace(manifest, leaves={**manifest.leaves, **tied}, ties=ties) if ties else manifest
 
@@ -161,33 +161,33 @@ def _add_ties(manifest: Manifest, ties: Any) -> Manifest:
 def _decode_mapping(document: dict[str, Any], key: str) -> Mapping[str, Any]:
     value = document[key]
     if type(value) is not dict:
-        raise InvalidManifest(f"{key} is {short(value)}: expected an object")
+        raise InvalidManifest(f"{key} is {shorten(value)}: expected an object")
     return value
 
 
 def _decode_json_value(value: Any, what: str) -> Any:
     try:
-        return unpack(value)
+        return unpack_json(value)
     except ValueError as error:
         raise InvalidManifest(f"{what} cannot be decoded: {error}") from None
 
 
 def _decode_scalar(path: str, value: Any) -> Any:
     if type(value) is not str and isinstance(value := _decode_json_value(value, f"value {path!r}"), list | dict):
-        raise InvalidManifest(f"value {path!r} is {short(value)}: expected a number, string, true, false or null")
+        raise InvalidManifest(f"value {path!r} is {shorten(value)}: expected a number, string, true, false or null")
     return value
 
 
 def _decode_metric(name: str, value: Any) -> float:
     found = _decode_json_value(value, f"metric {name!r}")
     if type(found) is not float and (type(found) is not int or abs(found) >= LIMIT):
-        raise InvalidManifest(f"metric {name!r} is {short(value)}: expected a number")
+        raise InvalidManifest(f"metric {name!r} is {shorten(value)}: expected a number")
     return float(found)
 
 
 def _decode_version(name: str, value: Any) -> str:
     if type(value) is not str:
-        raise InvalidManifest(f"version {name!r} is {short(value)}: expected a string")
+        raise InvalidManifest(f"version {name!r} is {shorten(value)}: expected a string")
     return value
 
 
@@ -197,12 +197,12 @@ def _decode_time(value: Any) -> str:
             return cast(str, value)
     except (TypeError, ValueError):
         pass
-    raise InvalidManifest(f"created is {short(value)}: expected a time in UTC")
+    raise InvalidManifest(f"created is {shorten(value)}: expected a time in UTC")
 
 
 def _decode_files(items: Any, integrity: str, *, compressed: bool) -> tuple[StoredFile, ...]:
     if type(items) is not list:
-        raise InvalidManifest(f"files is {short(items)}: expected a list")
+        raise InvalidManifest(f"files is {shorten(items)}: expected a list")
     digits = hasher(integrity).digits
     digest = re.compile(f"[0-9a-f]{{{digits}}}")
     files = tuple([_decode_file(item, f"file {i}", digest, compressed=compressed) for i, item in enumerate(items)])
@@ -215,12 +215,12 @@ def _decode_files(items: Any, integrity: str, *, compressed: bool) -> tuple[Stor
 
 def _decode_file(item: Any, what: str, digest: re.Pattern[str], *, compressed: bool) -> StoredFile:
     packed = compressed and type(item) is dict and "zstd" in item
-    expect_keys(item, {"name", "bytes", "chunks", *(("zstd",) if packed else ())}, what)
+    check_keys(item, {"name", "bytes", "chunks", *(("zstd",) if packed else ())}, what)
     name = _decode_string(item["name"], f"the name of {what}", _NAME)
     size = _decode_integer(item["bytes"], f"the bytes of {what}")
     chunks = item["chunks"]
     if type(chunks) is not list:
-        raise InvalidManifest(f"the chunks of {what} are {short(chunks)}: expected a list")
+        raise InvalidManifest(f"the chunks of {what} are {shorten(chunks)}: expected a list")
     lengths, digests = _decode_chunks(chunks, what, digest)
     ends = tuple(accumulate(lengths))
     if (ends[-1] if ends else 0) != size:
@@ -243,14 +243,14 @@ def _decode_chunks(chunks: list[Any], what: str, digest: re.Pattern[str]) -> tup
             return lengths, digests
     for chunk in chunks:
         if type(chunk) is not list or len(chunk) != 2 or type(chunk[1]) is not str or not digest.fullmatch(chunk[1]):
-            raise InvalidManifest(f"a chunk of {what} is {short(chunk)}: expected [bytes, digest]")
+            raise InvalidManifest(f"a chunk of {what} is {shorten(chunk)}: expected [bytes, digest]")
         _decode_integer(chunk[0], f"the length of a chunk of {what}", low=1)
     raise AssertionError("one of the chunks is not sound")
 
 
 def _decode_leaves(items: Any, files: int, *, extended: bool, world: int) -> dict[str, StoredLeaf]:
     if type(items) is not dict:
-        raise InvalidManifest(f"leaves is {short(items)}: expected an object")
+        raise InvalidManifest(f"leaves is {shorten(items)}: expected an object")
     left = MOST_SHARDS
     leaves = {}
     for path, item in items.items():
@@ -259,9 +259,9 @@ def _decode_leaves(items: Any, files: int, *, extended: bool, world: int) -> dic
             if leaf.per_rank and leaf.shape[:1] != (world,):
                 raise InvalidManifest(f"its shape is {list(leaf.shape)}: expected {world} rows, one for each rank")
         except NewerManifest as newer:
-            raise NewerManifest(f"has the leaf {short(path)}, and {newer}") from None
+            raise NewerManifest(f"has the leaf {shorten(path)}, and {newer}") from None
         except InvalidManifest as fault:
-            raise InvalidManifest(f"leaf {short(path)}: {fault}", leaf=path) from None
+            raise InvalidManifest(f"leaf {shorten(path)}: {fault}", leaf=path) from None
         left -= sum([run.count for run in leaf.runs])
         if left < 0:
             raise InvalidManifest(f"it has too many shards: expected at most {MOST_SHARDS}")
@@ -272,7 +272,7 @@ def _decode_leaf(item: Any, files: int, *, extended: bool) -> StoredLeaf:
     kind = item.get("kind", "") if type(item) is dict else ""
     per_rank = extended and type(item) is dict and item.get("per_rank") is True
     more = {name for name, there in (("kind", kind), ("per_rank", per_rank)) if there}
-    expect_keys(item, _KEYS_OF_LEAF | more if more else _KEYS_OF_LEAF, "it")
+    check_keys(item, _KEYS_OF_LEAF | more if more else _KEYS_OF_LEAF, "it")
     dtype = DTYPES.get(_decode_string(item["dtype"], "its dtype", _DTYPE))
     if dtype is None:
         raise NewerManifest(f"this allranks does not know its dtype {item['dtype']!r}")
@@ -288,25 +288,25 @@ def _decode_leaf(item: Any, files: int, *, extended: bool) -> StoredLeaf:
     return StoredLeaf(shape, dtype.name, kind, runs, per_rank)
 
 
-def _decode_run(item: Any, shape: tuple[int, ...], size: int, files: int) -> Run:
+def _decode_run(item: Any, shape: tuple[int, ...], size: int, files: int) -> ShardRun:
     row = type(item) is dict and "count" in item
-    expect_keys(item, _KEYS_OF_ROW if row else _KEYS_OF_SHARD, "a shard")
+    check_keys(item, _KEYS_OF_ROW if row else _KEYS_OF_SHARD, "a shard")
     file, offset = _decode_integer(item["file"], "a shard's file"), _decode_integers(item["offset"], "an offset")
     many, place = _decode_integers(item["shape"], "a shard's shape"), _decode_integers(item["bytes"], "a shard's bytes")
     _check_inside(offset, many, shape)
     if len(place) != 2 or place[1] - place[0] != math.prod(many) * size:
         raise InvalidManifest(
-            f"a shard of shape {list(many)} with {size} bytes an element has the bytes {short(item['bytes'])}"
+            f"a shard of shape {list(many)} with {size} bytes an element has the bytes {shorten(item['bytes'])}"
         )
     if file >= files:
         raise InvalidManifest(f"a shard is in file {file}, of {files}")
     first = Shard(file, place[0], Extent(offset, many))
-    return _decode_row(first, item, shape, files) if row else Run(first)
+    return _decode_row(first, item, shape, files) if row else ShardRun(first)
 
 
-def _decode_row(first: Shard, item: Any, shape: tuple[int, ...], files: int) -> Run:
+def _decode_row(first: Shard, item: Any, shape: tuple[int, ...], files: int) -> ShardRun:
     step = item["step"]
-    expect_keys(step, _KEYS_OF_STEP, "a step")
+    check_keys(step, _KEYS_OF_STEP, "a step")
     count = _decode_integer(item["count"], "a count", low=2)
     if count > MOST_SHARDS:
         raise InvalidManifest(f"a row has {count} shards: expected at most {MOST_SHARDS}")
@@ -322,7 +322,7 @@ def _decode_row(first: Shard, item: Any, shape: tuple[int, ...], files: int) -> 
         raise InvalidManifest(f"a shard is in file {first.file + last * file_step}, of {files}")
     if not 0 <= first.begin + last * begin_step < LIMIT - (item["bytes"][1] - first.begin):
         raise InvalidManifest("a row of shards exceeds its file")
-    return Run(first, count, file_step, begin_step, offset_step)
+    return ShardRun(first, count, file_step, begin_step, offset_step)
 
 
 def _check_inside(offset: tuple[int, ...], many: tuple[int, ...], shape: tuple[int, ...]) -> None:

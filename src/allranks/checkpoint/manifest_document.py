@@ -31,15 +31,15 @@ class NewerManifest(InvalidManifest):
     """The manifest was written by a newer allranks, and this version cannot read it."""
 
 
-def is_ours(data: bytes) -> bool:
+def is_allranks_manifest(data: bytes) -> bool:
     """Return whether the bytes are a manifest of allranks, of any version, valid or damaged."""
     return _HEAD.match(data) is not None or f'"{FORMAT}"'.encode() in data
 
 
-def document_of(data: bytes) -> dict[str, Any]:
+def parse_document(data: bytes) -> dict[str, Any]:
     """Return the JSON object in a manifest's bytes. Raises InvalidManifest; NewerManifest for a newer format version.
 
-    A digest of unknown length may be that of a newer version. A digest of known length must match.
+    A digest of known length must match. A digest of unknown length may be a newer version's, and is not checked.
     """
     head = _HEAD.match(data)
     if head is None:
@@ -54,15 +54,15 @@ def document_of(data: bytes) -> dict[str, Any]:
         raise InvalidManifest(f"the {named[0]} digest of its content is {found}: expected {written}")
     document = _parse_json(data)
     if document.get("format") != FORMAT:
-        raise InvalidManifest(f"its format is {short(document.get('format'))}: expected {FORMAT!r}")
+        raise InvalidManifest(f"its format is {shorten(document.get('format'))}: expected {FORMAT!r}")
     _check_version(document)
     version = document.get("version")
     if type(version) is not int or version not in _KEYS_OF:
-        raise InvalidManifest(f"its version is {short(version)}: expected one of {_KNOWN}")
-    expect_keys(document, _KEYS_OF[version], "the manifest")
+        raise InvalidManifest(f"its version is {shorten(version)}: expected one of {_KNOWN}")
+    check_keys(document, _KEYS_OF[version], "the manifest")
     if document["integrity"] != named[0]:
         raise InvalidManifest(
-            f"its 'integrity' is {short(document['integrity'])}: expected {named[0]!r}, its own digest"
+            f"its 'integrity' is {shorten(document['integrity'])}: expected {named[0]!r}, its own digest"
         )
     return document
 
@@ -91,7 +91,7 @@ def _check_version(document: dict[str, Any]) -> None:
 
 
 def _check_text(text: str, document: Any) -> None:
-    """Raise InvalidManifest for escapes of half a surrogate pair, which no Unicode text contains."""
+    """Raise InvalidManifest if the JSON text has a lone surrogate (``\\ud800``), which no Unicode text contains."""
     if _SURROGATE.search(text):
         try:
             json.dumps(document, ensure_ascii=False).encode()
@@ -104,7 +104,7 @@ def _object_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise InvalidManifest(f"the key {short(twice)} occurs twice in one object")
+        raise InvalidManifest(f"the key {shorten(twice)} occurs twice in one object")
     return made
 
 
@@ -112,13 +112,13 @@ def _no_constant(name: str) -> Any:
     raise InvalidManifest(f"{name} is not JSON")
 
 
-def short(value: Any) -> str:
+def shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def expect_keys(value: Any, keys: Set[str], what: str) -> None:
+def check_keys(value: Any, keys: Set[str], object_name: str) -> None:
     if type(value) is not dict:
-        raise InvalidManifest(f"{what} is {short(value)}: expected an object")
+        raise InvalidManifest(f"{object_name} is {shorten(value)}: expected an object")
     if value.keys() != keys:
-        raise InvalidManifest(f"{what} has the keys {short(sorted(value))}: expected {sorted(keys)}")
+        raise InvalidManifest(f"{object_name} has the keys {shorten(sorted(value))}: expected {sorted(keys)}")

@@ -9,8 +9,8 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.json_value import pack
-from allranks.checkpoint.manifest import Manifest, Run, StoredFile, StoredLeaf
+from allranks.checkpoint.json_value import pack_json
+from allranks.checkpoint.manifest import Manifest, ShardRun, StoredFile, StoredLeaf
 from allranks.checkpoint.manifest_document import BY_RANK, COMPRESSED, EXTENDED, FORMAT, PLAIN
 from allranks.digest import hasher
 
@@ -18,16 +18,16 @@ from allranks.digest import hasher
 def encode_manifest(manifest: Manifest, *, leaves: str | None = None) -> bytes:
     """Return a valid manifest as the bytes of its file, one leaf on each line. Raises NotJsonable.
 
-    ``leaves``: the result of ``leaves_text`` for its leaves without tied paths, if it is known. The text is the same at
-    every save.
+    ``leaves``: the result of ``encode_leaves`` for its leaves without tied paths, if it was computed at an earlier
+    save.
     """
     if leaves is None:
-        leaves = leaves_text({path: leaf for path, leaf in manifest.leaves.items() if path not in manifest.ties})
+        leaves = encode_leaves({path: leaf for path, leaf in manifest.leaves.items() if path not in manifest.ties})
     return _with_digest(",\n".join(_document_sections(manifest, leaves)).encode("ascii") + b"\n}\n", manifest.integrity)
 
 
-def without_leaves(data: bytes, leaves: str, *, integrity: str) -> bytes:
-    """Return the bytes of the manifest ``data``, which ``encode_manifest`` returned, changed to one without leaves."""
+def remove_leaves(data: bytes, leaves: str, *, integrity: str) -> bytes:
+    """Return the bytes of a manifest without its leaves. ``data``: the result of ``encode_manifest``."""
     before, opening, rest = data.partition(b'"leaves":{' + leaves.encode("ascii"))
     rest = re.sub(rb'\A\},\n"ties":[^\n]*', b'},\n"ties":{},', rest)
     return _with_digest(before.partition(b"\n")[2] + opening[: len('"leaves":{')] + rest, integrity)
@@ -37,7 +37,7 @@ def _with_digest(body: bytes, integrity: str) -> bytes:
     return b'{"digest":"' + hasher(integrity)(body).encode() + b'",\n' + body
 
 
-def leaves_text(leaves: Mapping[str, StoredLeaf]) -> str:
+def encode_leaves(leaves: Mapping[str, StoredLeaf]) -> str:
     """Return the lines of a manifest that describe these leaves."""
     return _joined_lines(f"{quoted(path)}:{_leaf_text(leaf)}" for path, leaf in leaves.items())
 
@@ -56,7 +56,7 @@ def _document_sections(m: Manifest, leaves: str) -> Iterator[str]:
         yield f'"rank_values":{_json_text(_pack_values(rank_values, "value"))}'
     values = _pack_values({path: value for path, value in m.values.items() if path not in m.rank_values}, "value")
     yield f'"values":{{{_joined_lines(f"{quoted(path)}:{_json_text(value)}" for path, value in values.items())}}}'
-    yield f'"extra":{_json_text(pack(m.extra, what="extra"))}'
+    yield f'"extra":{_json_text(pack_json(m.extra, value_name="extra"))}'
     yield f'"metrics":{_json_text(_pack_values(m.metrics, "metric"))}'
     yield f'"versions":{_json_text(_pack_values(m.versions, "version"))}'
 
@@ -72,8 +72,11 @@ def _needed_version(m: Manifest) -> int:
 
 
 def _pack_values(values: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Return a mapping with each value packed as JSON. Names are not escaped: a name ``float`` stays a name."""
-    return {name: pack(value, what=f"{what} {name!r}") for name, value in values.items()}
+    """Return the mapping with each value converted by ``pack_json``.
+
+    Its keys stay as they are, also ``float`` and ``dict``.
+    """
+    return {name: pack_json(value, value_name=f"{what} {name!r}") for name, value in values.items()}
 
 
 def _joined_lines(items: Iterator[str]) -> str:
@@ -104,7 +107,7 @@ def _leaf_text(leaf: StoredLeaf) -> str:
     return f'{{"dtype":"{leaf.dtype}","shape":{_number_list(leaf.shape)},{kind}"shards":[{shards}]}}'
 
 
-def _run_text(run: Run, item: int) -> str:
+def _run_text(run: ShardRun, item: int) -> str:
     first, extent = run.first, run.first.extent
     text = (
         f'{{"file":{first.file},"offset":{_number_list(extent.offset)},"shape":{_number_list(extent.shape)},'

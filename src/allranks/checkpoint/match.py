@@ -14,7 +14,7 @@ from allranks.arrays.cast import is_castable
 from allranks.arrays.saved_tree import SavedArray, SavedTree
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest
-from allranks.checkpoint.names import Rename, canonical_path, first_match, rename_all
+from allranks.checkpoint.names import Rename, canonical_path, first_matching_glob, map_names
 from allranks.errors import AllranksError
 
 # The most lines of a group in the message; the most names that a leaf is compared with.
@@ -25,12 +25,12 @@ Kind = Literal["missing", "unexpected", "reshaped", "recast", "array or value", 
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class LeafDifference:
     """One leaf on which a template and a checkpoint differ.
 
     ``kind``: a ``missing`` leaf is not in the checkpoint, an ``unexpected`` leaf is not in the template. A ``tied``
     leaf shares its memory with the leaf ``meant`` in the template, but has other bytes in the checkpoint.
-    ``wanted``, ``found``: what the template and the checkpoint have (a shape, a dtype, a type); "" for nothing.
+    ``wanted``, ``found``: the leaf's shape, dtype or type in the template and in the checkpoint; "" if it is not there.
     ``meant``: the path on the other side that this leaf probably is, with the same shape and dtype; "" if there is
     none.
     """
@@ -57,16 +57,16 @@ class RestoreOptions:
     allow_unexpected: tuple[str, ...] = ()
     cast: bool = False
 
-    def allows(self, one: Difference, manifest: Manifest) -> bool:
+    def allows(self, difference: LeafDifference, manifest: Manifest) -> bool:
         """Return whether a difference is allowed."""
-        match one.kind:
+        match difference.kind:
             case "missing":
-                return bool(first_match(one.path, self.allow_missing))
+                return bool(first_matching_glob(difference.path, self.allow_missing))
             case "unexpected":
-                return bool(first_match(one.path, self.allow_unexpected))
+                return bool(first_matching_glob(difference.path, self.allow_unexpected))
             case "recast":
-                leaf = manifest.leaves.get(one.path)
-                return self.cast and leaf is not None and not leaf.kind and is_castable(leaf.dtype, one.wanted)
+                leaf = manifest.leaves.get(difference.path)
+                return self.cast and leaf is not None and not leaf.kind and is_castable(leaf.dtype, difference.wanted)
         return False
 
 
@@ -75,9 +75,7 @@ def rename_manifest(manifest: Manifest, template: Iterable[str], rename: Rename 
     if rename is None:
         return manifest
     known = {canonical_path(path): path for path in template}
-    there = {
-        name: known.get(new, new) for new, name in rename_all([*manifest.leaves, *manifest.values], rename).items()
-    }
+    there = {name: known.get(new, new) for new, name in map_names([*manifest.leaves, *manifest.values], rename).items()}
     leaves = {there[name]: leaf for name, leaf in manifest.leaves.items()}
     values = {there[name]: value for name, value in manifest.values.items()}
     rows = frozenset(there[name] for name in manifest.rank_values)
@@ -98,8 +96,8 @@ class _LeavesByPath:
         yield from self.arrays
         yield from self.values
 
-    def text(self, path: str) -> str:
-        """Return a description of a leaf. Leaves that could replace each other have equal descriptions."""
+    def describe_leaf(self, path: str) -> str:
+        """Return the shape, dtype or type of a leaf as text. It is equal for leaves that could replace each other."""
         if path in self.arrays:
             shape, dtype = self.arrays[path]
             return f"{dtype}{list(shape)}"
@@ -113,14 +111,16 @@ def saved_tree(manifest: Manifest, rename: Rename | None = None) -> SavedTree:
     return SavedTree({**arrays, **seen.values}, separators="/" if rename is None else "./")
 
 
-def differences(
-    declared: Sequence[Declared], values: Mapping[str, bool | int | float | str | None], manifest: Manifest
-) -> tuple[Difference, ...]:
+def find_differences(
+    declared_arrays: Sequence[Declared], values: Mapping[str, bool | int | float | str | None], manifest: Manifest
+) -> tuple[LeafDifference, ...]:
     """Return all differences between a template (its arrays and values) and a checkpoint, in the order of the paths.
 
     Values may differ, but not their types; None fits any type. Arrays must agree in shape, dtype and kind.
     """
-    template = _LeavesByPath({one.path: (one.shape, _dtype_text(one.dtype, one.kind)) for one in declared}, values)
+    template = _LeavesByPath(
+        {one.path: (one.shape, _dtype_text(one.dtype, one.kind)) for one in declared_arrays}, values
+    )
     saved = _LeavesByPath(
         {p: (leaf.shape, _dtype_text(leaf.dtype, leaf.kind)) for p, leaf in manifest.leaves.items()}, manifest.values
     )
@@ -130,57 +130,67 @@ def differences(
     meant = _probable_renames(missing, unexpected, template, saved)
     back = {new: old for old, new in meant.items()}
     return (
-        *(Difference("missing", path, template.text(path), "", meant.get(path, "")) for path in missing),
-        *(Difference("unexpected", path, "", saved.text(path), back.get(path, "")) for path in unexpected),
+        *(LeafDifference("missing", path, template.describe_leaf(path), "", meant.get(path, "")) for path in missing),
+        *(LeafDifference("unexpected", path, "", saved.describe_leaf(path), back.get(path, "")) for path in unexpected),
         *changed,
     )
 
 
-def tied_differences(pairs: Mapping[int, int], declared: Sequence[Declared]) -> tuple[Difference, ...]:
-    """Return a difference for each array that shares memory in the template, but has other bytes in the checkpoint."""
+def find_tied_differences(
+    tied_pairs: Mapping[int, int], declared_arrays: Sequence[Declared]
+) -> tuple[LeafDifference, ...]:
+    """Return a difference for each array that shares memory with another one in the template, but not in the
+    checkpoint.
+
+    Two such arrays fit only if the checkpoint has the same bytes for both.
+    """
     return tuple(
-        Difference("tied", declared[number].path, "one memory", "other bytes", declared[other].path)
-        for number, other in pairs.items()
+        LeafDifference("tied", declared_arrays[number].path, "one memory", "other bytes", declared_arrays[other].path)
+        for number, other in tied_pairs.items()
     )
 
 
-def report_differences(found: Sequence[Difference], declared: Sequence[Declared], manifest: Manifest) -> str:
-    """Return the differences as one message: grouped by kind, long groups shortened, with the amount that fits.
+def report_differences(
+    found_differences: Sequence[LeafDifference], declared_arrays: Sequence[Declared], manifest: Manifest
+) -> str:
+    """Return the differences as one message, grouped by kind. Long groups are shortened. It ends with how much fits.
 
     A leaf of the checkpoint is not listed again if it is named beside the leaf of the template that it probably is.
     """
-    lines = [f"the template does not fit the checkpoint of step {manifest.step}: {_counts_by_kind(found)}."]
+    lines = [f"the template does not fit the checkpoint of step {manifest.step}: {_counts_by_kind(found_differences)}."]
     lines += _report_section(
-        "in the template, not in the checkpoint", [_one_sided(d) for d in found if d.kind == "missing"]
+        "in the template, not in the checkpoint",
+        [_describe_one_sided(d) for d in found_differences if d.kind == "missing"],
     )
-    left = [one for one in found if one.kind == "unexpected" and not one.meant]
-    lines += _report_section("in the checkpoint, not in the template", [_one_sided(one) for one in left])
+    left = [one for one in found_differences if one.kind == "unexpected" and not one.meant]
+    lines += _report_section("in the checkpoint, not in the template", [_describe_one_sided(one) for one in left])
     for kind, title in (
         ("reshaped", "different shape"),
         ("recast", "different type"),
         ("array or value", "an array on one side and a value on the other"),
     ):
         lines += _report_section(
-            title, [f"{d.path!r}: {d.found} in the checkpoint, {d.wanted} here" for d in found if d.kind == kind]
+            title,
+            [f"{d.path!r}: {d.found} in the checkpoint, {d.wanted} here" for d in found_differences if d.kind == kind],
         )
     lines += _report_section(
         "one memory in the template, different arrays in the checkpoint",
-        [f"{d.path!r} is {d.meant!r} here" for d in found if d.kind == "tied"],
+        [f"{d.path!r} is {d.meant!r} here" for d in found_differences if d.kind == "tied"],
     )
-    lines += _rename_advice(found, [one.path for one in declared], manifest)
+    lines += _rename_advice(found_differences, [one.path for one in declared_arrays], manifest)
     lines += [
         f"  {one.path!r} has one for each of the {manifest.world_size} ranks that saved. Rank 0's, for any number of "
         f"ranks: Checkpointer(..., from_main=[{one.path!r}])."
-        for one in found
+        for one in found_differences
         if (one.kind == "reshaped" and manifest.leaves[one.path].per_rank)
         or (one.kind == "recast" and one.path in manifest.rank_values)
     ]
-    lines.append(_coverage_text(found, declared, manifest))
+    lines.append(_coverage_text(found_differences, declared_arrays, manifest))
     return "\n".join(lines)
 
 
-def notes_of(allowed: Sequence[Difference]) -> tuple[str, ...]:
-    """Return a line of text for each kind of difference that was allowed."""
+def describe_allowed(allowed_differences: Sequence[LeafDifference]) -> tuple[str, ...]:
+    """Return one line of text for each kind of difference among these allowed differences."""
     words = {
         "missing": "are not in the checkpoint and keep the program's values:",
         "unexpected": "are in the checkpoint only, and not restored:",
@@ -188,7 +198,7 @@ def notes_of(allowed: Sequence[Difference]) -> tuple[str, ...]:
     }
     lines = []
     for kind, text in words.items():
-        paths = [repr(one.path) for one in allowed if one.kind == kind]
+        paths = [repr(one.path) for one in allowed_differences if one.kind == kind]
         if paths:
             more = f" and {len(paths) - _LISTED} more" if len(paths) > _LISTED else ""
             lines.append(f"{len(paths)} {text} {', '.join(paths[:_LISTED])}{more}")
@@ -199,18 +209,18 @@ def _dtype_text(dtype: str, kind: str) -> str:
     return f"{kind} in {dtype}" if kind else dtype
 
 
-def _leaf_differences(path: str, template: _LeavesByPath, saved: _LeavesByPath) -> Iterator[Difference]:
-    wanted, found = template.text(path), saved.text(path)
+def _leaf_differences(path: str, template: _LeavesByPath, saved: _LeavesByPath) -> Iterator[LeafDifference]:
+    wanted, found = template.describe_leaf(path), saved.describe_leaf(path)
     if (path in template.arrays) != (path in saved.arrays):
-        yield Difference("array or value", path, wanted, found)
+        yield LeafDifference("array or value", path, wanted, found)
     elif path in template.arrays:
         (shape, dtype), (old_shape, old_dtype) = template.arrays[path], saved.arrays[path]
         if shape != old_shape:
-            yield Difference("reshaped", path, str(list(shape)), str(list(old_shape)))
+            yield LeafDifference("reshaped", path, str(list(shape)), str(list(old_shape)))
         if dtype != old_dtype:
-            yield Difference("recast", path, dtype, old_dtype)
+            yield LeafDifference("recast", path, dtype, old_dtype)
     elif wanted != found and None not in (template.values[path], saved.values[path]):
-        yield Difference("recast", path, wanted, found)
+        yield LeafDifference("recast", path, wanted, found)
 
 
 def _probable_renames(
@@ -223,15 +233,17 @@ def _probable_renames(
     meant: dict[str, str] = {}
     free = set(unexpected)
     for change in _likely_changes(missing, unexpected):
-        pairs = {path: other for path in missing if (other := change.apply(path)) in free}
-        pairs = {path: other for path, other in pairs.items() if template.text(path) == saved.text(other)}
+        pairs = {path: other for path in missing if (other := change.changed_path(path)) in free}
+        pairs = {
+            path: other for path, other in pairs.items() if template.describe_leaf(path) == saved.describe_leaf(other)
+        }
         meant = max(meant, pairs, key=len)
     by_text: dict[str, list[str]] = {}
     for path in unexpected:
-        by_text.setdefault(saved.text(path), []).append(path)
+        by_text.setdefault(saved.describe_leaf(path), []).append(path)
     taken = set(meant.values())
     for path in [path for path in missing if path not in meant][:_COMPARED]:
-        like = [other for other in by_text.get(template.text(path), ())[:_COMPARED] if other not in taken]
+        like = [other for other in by_text.get(template.describe_leaf(path), ())[:_COMPARED] if other not in taken]
         for close in difflib.get_close_matches(path, like, n=1):
             meant[path] = close
             taken.add(close)
@@ -240,20 +252,20 @@ def _probable_renames(
 
 @dataclass(frozen=True, slots=True)
 class _PathChange:
-    """A change of template paths into checkpoint paths: ``wanted`` at the begin (or end) becomes ``found``."""
+    """A rule that turns template paths into checkpoint paths: a leading (or trailing) ``wanted`` becomes ``found``."""
 
     at_end: bool
     wanted: str
     found: str
 
-    def apply(self, path: str) -> str | None:
+    def changed_path(self, path: str) -> str | None:
         """Return the changed path; None if the path does not begin (or end) with ``wanted``."""
         if self.at_end:
             return path.removesuffix(self.wanted) + self.found if path.endswith(self.wanted) else None
         return self.found + path.removeprefix(self.wanted) if path.startswith(self.wanted) else None
 
     @property
-    def rename(self) -> dict[str, str]:
+    def rename_argument(self) -> dict[str, str]:
         """The change as the argument ``rename`` of ``restore``, from checkpoint paths to template paths."""
         old, new = (f"*{part}" if self.at_end else f"{part}*" for part in (self.found, self.wanted))
         return {old: new}
@@ -267,7 +279,9 @@ class _PathChange:
 
 
 def _changes_between(wanted: str, found: str) -> Iterator[_PathChange]:
-    """Yield two changes that turn one path into the other: of the begin, and of the end. Components are not divided."""
+    """Yield the two rules that turn path ``wanted`` into path ``found``: a new prefix, and a new suffix, of whole
+    components.
+    """
     old, new = _path_components(wanted), _path_components(found)
     same = _common_prefix(old[::-1], new[::-1])
     yield _PathChange(False, "".join(old[: len(old) - same]), "".join(new[: len(new) - same]))
@@ -294,13 +308,13 @@ def _likely_changes(missing: Sequence[str], unexpected: Sequence[str]) -> list[_
     return list(changes)
 
 
-def _counts_by_kind(found: Iterable[Difference]) -> str:
+def _counts_by_kind(found: Iterable[LeafDifference]) -> str:
     kinds = [one.kind for one in found]
     said = [f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)]
     return ", ".join(said) or "no differences"
 
 
-def _one_sided(one: Difference) -> str:
+def _describe_one_sided(one: LeafDifference) -> str:
     meant = f"; is it {one.meant!r}?" if one.meant else ""
     return f"{one.path!r}: {one.wanted or one.found}{meant}"
 
@@ -312,34 +326,38 @@ def _report_section(title: str, items: Sequence[str]) -> list[str]:
     return [f"  {title} ({len(items)}):", *(f"    {item}" for item in items[:_LISTED]), *more]
 
 
-def _rename_advice(found: Sequence[Difference], arrays: Sequence[str], manifest: Manifest) -> list[str]:
-    """Return a line with the change that explains most missing leaves, and the argument to write.
+def _rename_advice(found: Sequence[LeafDifference], arrays: Sequence[str], manifest: Manifest) -> list[str]:
+    """Return one line that proposes ``rename=...``, with the change of paths that explains most missing leaves.
 
     Returns [] if no change explains at least two missing leaves and half of them.
     """
     missing = [one for one in found if one.kind == "missing"]
     pairs = [(one.path, one.meant) for one in missing if one.meant]
     changes = dict.fromkeys(change for pair in pairs[:_COMPARED] for change in _changes_between(*pair))
-    explained = {change: sum(change.apply(path) == meant for path, meant in pairs) for change in changes}
+    explained = {change: sum(change.changed_path(path) == meant for path, meant in pairs) for change in changes}
     many = max(explained.values(), default=0)
     if many < 2 or 2 * many < len(missing):
         return []
     change = next(change for change, count in explained.items() if count == many)
     who = f"all {many}" if many == len(missing) else f"{many} of {len(missing)}"
-    line = f" To restore them: restore(..., rename={change.rename})" if _improves_fit(change, arrays, manifest) else ""
+    line = (
+        f" To restore them: restore(..., rename={change.rename_argument})"
+        if _improves_fit(change, arrays, manifest)
+        else ""
+    )
     return [f"  {who} missing leaves differ by {change}.{line}"]
 
 
 def _improves_fit(change: _PathChange, arrays: Sequence[str], manifest: Manifest) -> bool:
     """Return whether more arrays fit if the change is passed as ``rename=``."""
     try:
-        after = rename_manifest(manifest, arrays, change.rename)
+        after = rename_manifest(manifest, arrays, change.rename_argument)
     except AllranksError:
         return False
     return sum(path in after.leaves for path in arrays) > sum(path in manifest.leaves for path in arrays)
 
 
-def _coverage_text(found: Sequence[Difference], declared: Sequence[Declared], manifest: Manifest) -> str:
+def _coverage_text(found: Sequence[LeafDifference], declared: Sequence[Declared], manifest: Manifest) -> str:
     wrong = {one.path for one in found}
     fits = [one for one in declared if one.path not in wrong]
     filled, wanted = (

@@ -1,4 +1,4 @@
-"""Map the names of leaves in a file to their names in a template.
+"""Rename the leaves of a file to the names that a template uses.
 
 ``.`` and ``/`` are the same separator here: flat formats write ``model.layers.0.weight`` for ``model/layers/0/weight``.
 """
@@ -24,7 +24,7 @@ def canonical_path(path: str) -> str:
     return path.replace("/", ".")
 
 
-def first_match(path: str, globs: Iterable[str]) -> str:
+def first_matching_glob(path: str, globs: Iterable[str]) -> str:
     """Return the first of the globs that the path matches; "" if none does."""
     return next((glob for glob in globs if fnmatchcase(canonical_path(path), canonical_path(glob))), "")
 
@@ -40,7 +40,7 @@ def make_renamer(rename: Rename | None) -> Callable[[str], str]:
 
 
 class _CheckedRename:
-    """A checked rename. ``unused_renames``: its names and patterns that have not matched yet."""
+    """Renames names by a validated mapping. ``unused_renames``: its keys that have not matched any name yet."""
 
     def __init__(self, rename: Rename) -> None:
         self._change = None if isinstance(rename, Mapping) else rename
@@ -72,7 +72,7 @@ class _CheckedRename:
         for old, pattern, becomes in self._patterns:
             if found := pattern.fullmatch(name):
                 self.unused_renames.pop(old, None)
-                name = "".join(_interleave(becomes, found.groups()))
+                name = "".join(_join_alternately(becomes, found.groups()))
         return name
 
 
@@ -97,14 +97,14 @@ def _compile_rename(old: str, new: str) -> tuple[re.Pattern[str], Sequence[str]]
     return re.compile(text, re.DOTALL), canonical_path(new).split("*")
 
 
-def _interleave(between: Sequence[str], texts: Sequence[str]) -> Iterable[str]:
+def _join_alternately(between: Sequence[str], texts: Sequence[str]) -> Iterable[str]:
     yield between[0]
     for text, rest in zip(texts, between[1:], strict=True):
         yield text
         yield rest
 
 
-def rename_all(names: Iterable[str], rename: Rename | None) -> dict[str, str]:
+def map_names(names: Iterable[str], rename: Rename | None) -> dict[str, str]:
     """Return the file's name of each leaf, by its name in the template.
 
     Raises AllranksError if two leaves get the same name.
@@ -132,7 +132,7 @@ def choose_key(names: Iterable[str], template: Iterable[str], key: str | None) -
     """
     names = list(names)
     if key is not None:
-        if key and not names_below(names, key):
+        if key and not names_below_key(names, key):
             tops = list(dict.fromkeys(name.partition("/")[0] for name in names)) or ["nothing"]
             told = ", ".join(tops[:_LISTED]) + (f" and {len(tops) - _LISTED} more" if len(tops) > _LISTED else "")
             raise AllranksError(f"no array of the file is below key={key!r}: expected one of the keys {told}.")
@@ -151,7 +151,7 @@ def choose_key(names: Iterable[str], template: Iterable[str], key: str | None) -
     return best if scores[best] > at_top or all("/" in name for name in names) else ""
 
 
-def names_below(names: Iterable[str], key: str) -> dict[str, str]:
+def names_below_key(names: Iterable[str], key: str) -> dict[str, str]:
     """Return the file's names below a key, by the part of the name after the key."""
     prefix = f"{canonical_path(key)}." if key else ""
     return {name[len(prefix) :]: name for name in names if canonical_path(name).startswith(prefix)}

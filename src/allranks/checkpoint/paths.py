@@ -37,7 +37,7 @@ def step_folder(step: int) -> str:
     return f"checkpoint-{step}"
 
 
-def step_of(folder: str) -> int | None:
+def parse_step_folder(folder: str) -> int | None:
     """Return the step number in a folder's name; None for any other name."""
     found = _STEP.fullmatch(folder)
     return int(found[1]) if found else None
@@ -48,43 +48,43 @@ def manifest_path(step: int) -> str:
     return f"{step_folder(step)}/{MANIFEST}"
 
 
-def is_item(name: object) -> bool:
+def is_item_name(name: object) -> bool:
     """Return whether an item may have this name. The item's file names contain it."""
     return isinstance(name, str) and re.fullmatch(_ITEM, name) is not None
 
 
-def shard_file(rank: int, size: int, nonce: str, item: str = "", *, compressed: bool = False) -> str:
+def shard_file_name(rank: int, size: int, nonce: str, item: str = "", *, is_compressed: bool = False) -> str:
     """Return the name of the file that a rank writes into the step's folder.
 
     ``nonce``: the nonce of the save (32 digits). ``item``: the item whose arrays are in the file, "" for those of no
     item.
     """
-    end = ".safetensors.zst" if compressed else ".safetensors"
+    end = ".safetensors.zst" if is_compressed else ".safetensors"
     return f"rank-{rank:05}-of-{size:05}.{nonce[:8]}{'.' if item else ''}{item}{end}"
 
 
-def shard_file_of(name: str) -> ShardFile | None:
+def parse_shard_file(name: str) -> ShardFile | None:
     """Parse the name of a shard file; None for any other name."""
     found = _SHARD_FILE.fullmatch(name)
     if not found:
         return None
     said = ShardFile(int(found[1]), int(found[2]), found[3], found[4] or "", bool(found[5]))
-    whole = shard_file(said.rank, said.size, said.nonce, said.item, compressed=said.compressed)
+    whole = shard_file_name(said.rank, said.size, said.nonce, said.item, is_compressed=said.compressed)
     return said if said.rank < said.size and whole == name else None
 
 
-def is_of(path: str, nonce: str) -> bool:
+def is_file_of_save(path: str, nonce: str) -> bool:
     """Return whether a path is that of a shard file of the save with this nonce; False if the nonce is ""."""
-    said = shard_file_of(path.rpartition("/")[2])
+    said = parse_shard_file(path.rpartition("/")[2])
     return said is not None and bool(nonce) and nonce.startswith(said.nonce)
 
 
-def fence_path(number: int) -> str:
+def fence_path(fence_number: int) -> str:
     """Return the path of a fence, relative to the run."""
-    return f"{FENCES}/{number:08}.json"
+    return f"{FENCES}/{fence_number:08}.json"
 
 
-def fence_of(name: str) -> int | None:
+def parse_fence_name(name: str) -> int | None:
     """Return the number of a fence from its file name; None for any other name."""
     found = _FENCE.fullmatch(name)
     number = int(found[1]) if found else 0
@@ -96,7 +96,7 @@ def hold_path(step: int, nonce: str) -> str:
     return f"{HOLDS}/{step}.{nonce}.json"
 
 
-def hold_of(name: str) -> int | None:
+def parse_hold_name(name: str) -> int | None:
     """Return the step of a hold from its file name; None for any other name."""
     found = _HOLD.fullmatch(name)
     return int(found[1]) if found else None

@@ -1,4 +1,4 @@
-"""Plan everything that follows from a state's declarations alone, once for all saves of a training."""
+"""Plan a save from the shapes, dtypes and shardings of a state. The plan is reused while they do not change."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 from allranks.arrays.base import Declared, OpenTree
 from allranks.checkpoint.agree import describe_arrays
-from allranks.checkpoint.file_layout import FileLayout, chunk_grain, file_layout
+from allranks.checkpoint.file_layout import FileLayout, chunk_grain, plan_file_layout
 from allranks.checkpoint.items import item_of
 from allranks.checkpoint.manifest_decode import MOST_DIMENSIONS
-from allranks.checkpoint.manifest_encode import leaves_text
+from allranks.checkpoint.manifest_encode import encode_leaves
 from allranks.checkpoint.save_plan import (
     CheckpointLayout,
     FilePlan,
-    checkpoint_layout,
-    file_plan,
     join_layouts,
+    plan_checkpoint_layout,
+    plan_file,
     total_bytes,
 )
 from allranks.errors import CannotStore
@@ -24,15 +24,20 @@ from allranks.gate.ticket import digest_of
 
 
 @dataclass(slots=True)
-class ReadBack:
-    """Whether the manifest's text for the leaves of a plan was read back and found valid. One check is enough."""
+class LeavesTextCheck:
+    """Records whether the manifest's text for a plan's leaves was read back and found valid, which is checked only
+    once.
+    """
 
     done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """This rank's file of an item ("": of no item). ``arrays``: the numbers, in the tree, of the arrays in the plan."""
+    """The file that this rank writes for an item ("": for all arrays of no item).
+
+    ``arrays``: the numbers of its arrays in the tree.
+    """
 
     item: str
     arrays: tuple[int, ...]
@@ -59,7 +64,7 @@ class PreparedSave:
     items: tuple[str, ...]
     checkpoint_layout: CheckpointLayout | None
     leaves: str
-    read_back: ReadBack = field(default_factory=ReadBack)
+    read_back: LeavesTextCheck = field(default_factory=LeavesTextCheck)
 
 
 class SavePlanner:
@@ -69,7 +74,7 @@ class SavePlanner:
         self._rank, self._size, self._items = rank, size, items
         self._last: tuple[object, PreparedSave] | None = None
 
-    def prepare(self, tree: OpenTree) -> PreparedSave:
+    def prepare_save(self, tree: OpenTree) -> PreparedSave:
         """Return the plan for a tree, reused if the tree is unchanged. Raises CannotStore for too many dimensions."""
         key = tree.key, tuple(tree.ties.items())
         if self._last is None or self._last[0] != key:
@@ -88,7 +93,9 @@ class SavePlanner:
         files = [self._file_of_item(every, item, numbers, chunk_grain(nbytes)) for item, numbers in groups.items()]
         whole_layout = None
         if self._rank == 0:
-            layouts = [checkpoint_layout([every[n] for n in numbers], size=self._size) for numbers in groups.values()]
+            layouts = [
+                plan_checkpoint_layout([every[n] for n in numbers], size=self._size) for numbers in groups.values()
+            ]
             whole_layout = layouts[0] if len(layouts) == 1 else join_layouts(layouts, [one.path for one in declared])
         return PreparedSave(
             declared,
@@ -98,7 +105,7 @@ class SavePlanner:
             tuple(file for file in files if file is not None),
             tuple(groups),
             whole_layout,
-            leaves_text(whole_layout.leaves) if whole_layout else "",
+            encode_leaves(whole_layout.leaves) if whole_layout else "",
         )
 
     def _file_of_item(
@@ -106,8 +113,12 @@ class SavePlanner:
     ) -> PlannedFile | None:
         """Return this rank's file of an item; None if this rank writes no bytes of it."""
         declared = tuple(every[number] for number in numbers)
-        plan = file_plan(declared, rank=self._rank, size=self._size)
-        return PlannedFile(item, tuple(numbers), plan, file_layout(declared, plan, grain=most)) if plan.bytes else None
+        plan = plan_file(declared, rank=self._rank, size=self._size)
+        return (
+            PlannedFile(item, tuple(numbers), plan, plan_file_layout(declared, plan, grain_bytes=most))
+            if plan.bytes
+            else None
+        )
 
 
 def _refuse_dimensions(declared: Sequence[Declared], *, rank: int) -> None:

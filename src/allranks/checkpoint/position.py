@@ -20,7 +20,7 @@ class TrainingPosition:
     """The position of a training, equal on every rank. ``last``: its step; None before the first.
 
     ``resumed``: the step from which it last continued; None if it began anew.
-    ``has_branched``: whether that step must still be reported to the owner of the run's steps (``report_turn``).
+    ``has_branched``: whether that step must still be reported to the owner of the run's steps (``report_branch``).
     ``is_stored``: whether that step is in the run's storage, not only in memory.
     """
 
@@ -53,15 +53,18 @@ class TrainingPosition:
         self.last = step
         return done
 
-    def report_turn(self, *reports: Callable[[int], object]) -> None:
-        """Pass the step from which the training continued to each of ``reports``, once, before the first save."""
+    def report_branch(self, *receivers: Callable[[int], object]) -> None:
+        """Call each of ``receivers`` with the step from which the training continued, once, before the first save."""
         if self.has_branched and self.resumed is not None:
-            for report in reports:
+            for report in receivers:
                 report(self.resumed)
         self.has_branched = False
 
-    def take_recorded(self) -> Metrics | None:
-        """Return the metrics of the step from which the training continues, only once; None if they are not known."""
+    def take_recorded_metrics(self) -> Metrics | None:
+        """Return the saved metrics of the step from which the training continues.
+
+        Returns None if unknown, and at later calls.
+        """
         found, self._recorded = self._recorded, None
         step = max(self._restored, default=None)
         if step is not None and (self.last is None or step >= self.last):
@@ -69,12 +72,12 @@ class TrainingPosition:
         return found
 
 
-def shares_memory(one: object, other: object, world: World) -> bool:
+def share_memory(state: object, other_state: object, world: World) -> bool:
     """Return whether two states share an array that a program can change, on any rank. **Every rank must call.**"""
     try:
         found = [
             set(_tensor_addresses(open_tree(tree, rank=world.rank, size=world.size, skip_unknown=True)))
-            for tree in (one, other)
+            for tree in (state, other_state)
         ]
         shared = not found[0].isdisjoint(found[1])
     except AllranksError:  # a template that cannot be opened: the restore into it raises the reason

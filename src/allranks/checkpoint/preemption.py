@@ -54,9 +54,9 @@ _RECEIVES = frozenset(["get", "next", "__next__", "recv", "recv_bytes", "poll"])
 
 @dataclass(slots=True, eq=False)
 class PreemptionMember:
-    """A Checkpointer, or a training loop, as this file uses it.
+    """A Checkpointer or a training loop that saves when the job is preempted.
 
-    ``answers``: whether it reacts to SIGTERM, and not only to other notices.
+    ``answers``: whether it reacts to SIGTERM, and not only to other requests to save.
     ``seen()``: the step of the last state that it saw. ``saved()``: the last saved step.
     ``where()``: the place of the last saved step as text, or "".
     ``save_last()``: save the last state that it saw, unless it is saved. Every rank must call.
@@ -76,20 +76,23 @@ class PreemptionMember:
     calls: int = 0
     optimizer_steps: int = 0
 
-    def arrive(self) -> Notice | None:
+    def begin_exit_call(self) -> Notice | None:
         """Begin the next call at which all ranks may exit. **Every rank must call.**
 
         Return the notice on which all ranks must act in this call, or None.
         """
         self.calls += 1
         self.optimizer_steps = optimizer_steps()
-        if (seconds := self.pace.overtime(time.monotonic())) is not None:
+        if (seconds := self.pace.seconds_over_grace(time.monotonic())) is not None:
             log(SHORT_GRACE, seconds, self.pace.grace, 2 * seconds, level=30)
         return self.notices.arrived(self.calls)
 
 
-class Preemption:
-    """One rank's Checkpointers of one world. A Checkpointer joins when it is made, and is dropped when it is closed."""
+class PreemptionSaves:
+    """The Checkpointers of one rank that save before an exit.
+
+    One is added when it is made, and removed when it is closed.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = ref(world)  # a world that is gone takes its preemption along
@@ -100,28 +103,30 @@ class Preemption:
         self._rescued = False
         self._count = 0
 
-    def notices(self, world: World) -> Notices:
-        """Return the notices for a new Checkpointer of this world. The Checkpointer must then call ``join``."""
+    def notices_for_member(self, world: World) -> Notices:
+        """Return the source of notices (requests such as SIGTERM) for a new Checkpointer, which must then call
+        ``add_member``.
+        """
         self._count += 1  # the same on all ranks, which make their Checkpointers in the same order
         return Notices(world, name=f"checkpointer/{self._count}", call="maybe_save")
 
-    def join(self, member: PreemptionMember) -> None:
+    def add_member(self, member: PreemptionMember) -> None:
         """Add a member to those that are saved before an exit."""
         member.pace.grace = overdue.grace_seconds() if self._live_world().is_main and overdue.is_known() else None
         self._members.append(member)
         agent.load().set_rescue(save_after_exception)
 
-    def drop(self, member: PreemptionMember) -> None:
+    def remove_member(self, member: PreemptionMember) -> None:
         """Remove a member that has saved its state, or has failed."""
         self._members = [one for one in self._members if one is not member]
 
-    def has_begun(self, notice: Notice | None) -> bool:
-        """Return whether all ranks must save and exit, given this notice."""
+    def is_exit_notice(self, notice: Notice | None) -> bool:
+        """Return whether this notice requires all ranks to save and exit."""
         return self._notice is not None or (notice is not None and notice.kind == "leave")
 
-    def is_due(self, member: PreemptionMember, notice: Notice | None) -> bool:
+    def save_if_exiting(self, member: PreemptionMember, notice: Notice | None) -> bool:
         """Save if all ranks must exit, and exit when all members have saved. Return whether ``member`` has saved."""
-        if not self.has_begun(notice):
+        if not self.is_exit_notice(notice):
             return False
         self._notice = self._notice or notice
         assert self._notice is not None
@@ -137,7 +142,7 @@ class Preemption:
             )
         return True
 
-    def rescue(self, error: BaseException) -> bool:
+    def save_after_error(self, error: BaseException) -> bool:
         """Save the last states if ``error`` ends the program as a consequence of SIGTERM. **Every rank must call.**
 
         Returns whether all states are saved. If so, this rank must end with exit code 143.
@@ -235,21 +240,23 @@ def _steps_text(steps: object) -> str:
 
 
 # A world holds its own Preemption. A strong reference here would keep its Checkpointers, and so the world, for ever.
-_preemptions: WeakSet[Preemption] = WeakSet()
+_preemptions: WeakSet[PreemptionSaves] = WeakSet()
 
 
-def of_world(world: World) -> Preemption:
-    """Return the Preemption of a world; make it at the first call."""
-    found: Preemption | None = vars(world).get(_OF_WORLD)
+def preemption_saves_of(world: World) -> PreemptionSaves:
+    """Return the PreemptionSaves of a world; make it at the first call."""
+    found: PreemptionSaves | None = vars(world).get(_OF_WORLD)
     if found is None:
-        found = vars(world)[_OF_WORLD] = Preemption(world)
+        found = vars(world)[_OF_WORLD] = PreemptionSaves(world)
         _preemptions.add(found)
     return found
 
 
 def save_after_exception(error: BaseException) -> bool:
-    """Let the Checkpointers of every world save before an exception ends the program (``Preemption.rescue``)."""
-    rescued = [one.rescue(error) for one in list(_preemptions)]
+    """Let the Checkpointers of every world save before an exception ends the program
+    (``PreemptionSaves.save_after_error``).
+    """
+    rescued = [one.save_after_error(error) for one in list(_preemptions)]
     return any(rescued)
 
 

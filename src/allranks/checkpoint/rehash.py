@@ -21,7 +21,7 @@ Kind = Literal["missing", "cut off", "too long", "changed", "unreadable", "forei
 
 @dataclass(frozen=True, slots=True)
 class DamagedRange:
-    """Bytes ``where`` (from, to) of a file differ from what was saved.
+    """A range of bytes in a file that differs from what was saved. ``where``: (begin, end).
 
     ``leaves``: the leaves that have bytes there. ``what``: a description of the fault.
     """
@@ -59,12 +59,12 @@ def verify_checkpoint(
     *,
     folder: str | None = None,
     threads: int = 4,
-    progress: Callable[[int], None] = lambda _: None,
+    report_progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[DamagedRange, ...]:
     """Return all faults of a checkpoint, by file and position. Adjacent faults are joined.
 
     ``folder``: the text before the file names of the manifest (default: the folder of the step, and ``/``).
-    ``progress``: called with the number of bytes of every piece that is verified, from any thread.
+    ``report_progress``: called with the number of bytes of every piece that is verified, from any thread.
     """
     stored = _StoredCheckpoint(storage, manifest, f"{paths.step_folder(manifest.step)}/" if folder is None else folder)
     faults: list[DamagedRange] = []
@@ -73,9 +73,9 @@ def verify_checkpoint(
         fault, complete = _check_size(stored, number)
         faults += [fault] if fault else []
         todo += _chunk_ranges(number, file, complete)
-    rehash = _Rehash(stored, progress)
+    rehash = _ChunkVerifier(stored, report_progress)
     with ThreadPoolExecutor(threads) as workers:
-        for found in workers.map(rehash.check, todo):
+        for found in workers.map(rehash.verify_range, todo):
             faults += found
     order = {file.name: number for number, file in enumerate(manifest.files)}
     faults.sort(key=lambda fault: (order[fault.file], fault.where))
@@ -112,15 +112,15 @@ def _chunk_ranges(number: int, file: StoredFile, complete: int) -> Iterator[_Chu
         yield _ChunkRange(number, first, complete - 1)
 
 
-class _Rehash(threading.local):
-    """Verifies pieces. Each thread has its own memory, which it reuses for every piece."""
+class _ChunkVerifier(threading.local):
+    """Verifies ranges of chunks. Each thread has one buffer, which it reuses for every range."""
 
     def __init__(self, stored: _StoredCheckpoint, progress: Callable[[int], None]) -> None:
         self._stored, self._progress = stored, progress
         self._digest = hasher(stored.manifest.integrity)
         self._memory = fresh_block().data
 
-    def check(self, piece: _ChunkRange) -> list[DamagedRange]:
+    def verify_range(self, piece: _ChunkRange) -> list[DamagedRange]:
         file = self._stored.manifest.files[piece.file]
         begin, end = (file.ends[piece.first - 1] if piece.first else 0), file.ends[piece.last]
         faults = []
@@ -165,11 +165,11 @@ class _Rehash(threading.local):
         library = detect.zstd_library(f"step {self._stored.manifest.step}")
         for chunk in range(piece.first, piece.last + 1):
             start, stop = (file.ends[chunk - 1] if chunk else 0), file.ends[chunk]
-            begin, end = file.place(chunk, chunk)
+            begin, end = file.stored_range(chunk, chunk)
             frame = memoryview(bytearray(end - begin))
             self._stored.storage.read(path, begin, [frame])
             try:
-                found = self._digest(library.unpacked(frame, stop - start))
+                found = self._digest(library.decompress_chunk(frame, stop - start))
             except ValueError as error:
                 found = str(error)
             yield start, stop, file.digests[chunk], found
@@ -201,13 +201,13 @@ def _attribute_faults(stored: _StoredCheckpoint, faults: Iterator[DamagedRange])
             fault = replace(fault, kind="foreign", where=(0, file.bytes), what=whose)
         elif file.name in foreign:
             continue
-        yield replace(fault, leaves=inventory.leaves_at(manifest, number, *fault.where))
+        yield replace(fault, leaves=inventory.leaves_in_byte_range(manifest, number, *fault.where))
 
 
 def _foreign_owner(stored: _StoredCheckpoint, file: StoredFile) -> str | None:
     """Return a description of a file whose header contradicts the manifest; None if it does not, or cannot be read."""
     said = _header_information(stored.storage, stored.path(file))
-    named = paths.shard_file_of(file.name)
+    named = paths.parse_shard_file(file.name)
     if said is None or named is None:
         return None
     if said.get("nonce") != stored.manifest.nonce:

@@ -25,18 +25,18 @@ LINK = "its folder is a symbolic link"
 _OF_A_PUT = re.compile(r"\.manifest\.json\.([0-9a-f]{8}\.tmp|claim)")
 
 
-def removal_obstacles(storage: Storage, steps: Iterable[int], *, held: Mapping[int, str]) -> dict[int, str]:
+def removal_obstacles(storage: Storage, steps: Iterable[int], *, holders: Mapping[int, str]) -> dict[int, str]:
     """Return, by step, why a step must not be removed; steps that may be removed are left out.
 
-    ``held``: the holders, by step.
+    ``holders``: the holders, by step.
     """
     links = {entry.name for entry in storage.list("") if entry.link}
     found = {}
     for step in steps:
         if paths.step_folder(step) in links:
             found[step] = LINK
-        elif step in held:
-            found[step] = held[step]
+        elif step in holders:
+            found[step] = holders[step]
         elif _manifest_and_files(storage, step)[1] is None:
             found[step] = NEWER
     return found
@@ -56,12 +56,12 @@ def remove_step(storage: Storage, step: int) -> tuple[str, ...] | None:
         if data:
             storage.put(paths.manifest_path(step), data)
         return None
-    ours, others = split_names(storage.list(paths.step_folder(step)), named)
+    ours, others = split_removable_names(storage.list(paths.step_folder(step)), named)
     remove_files(storage, step, ours)
     return others
 
 
-def reduce_step(storage: Storage, step: int, names: Collection[str]) -> bool:
+def reduce_step(storage: Storage, step: int, kept_items: Collection[str]) -> bool:
     """Remove everything of a step except these items. Returns False, and changes nothing, if a reader has just held it.
 
     A manifest of the remaining items replaces that of the step. Then the files that it does not name are removed.
@@ -69,21 +69,21 @@ def reduce_step(storage: Storage, step: int, names: Collection[str]) -> bool:
     """
     path = paths.manifest_path(step)
     before, data = inventory.load_manifest(storage, step), storage.get(path)
-    if lacking := set(names) - items.items_in(before):
+    if lacking := set(kept_items) - items.items_in(before):
         told = ", ".join(map(repr, sorted(lacking)))
         raise AllranksError(
             f"step {step} of {storage.url} has no item {told}: nothing of this step is removed. Give "
             "one of the items that the step has.",
             step=step,
         )
-    after = items.reduce_manifest(before, names)
+    after = items.reduce_manifest(before, kept_items)
     if after.files != before.files or after.leaves.keys() != before.leaves.keys() or after.values != before.values:
         storage.put(path, manifest_encode.encode_manifest(after), replace=True)
         if step in holds.held_steps(storage):
             storage.put(path, data, replace=True)
             return False
     named = {file.name for file in after.files}
-    ours, _ = split_names(storage.list(paths.step_folder(step)), named)
+    ours, _ = split_removable_names(storage.list(paths.step_folder(step)), named)
     remove_files(storage, step, [name for name in ours if name not in named])
     return True
 
@@ -99,7 +99,7 @@ def remove_files(storage: Storage, step: int, names: Iterable[str]) -> None:
 def remove_replaced(storage: Storage, step: int) -> None:
     """Remove the shard files of earlier saves of a step that was saved again."""
     nonce = inventory.load_manifest(storage, step).nonce
-    named = [(entry.name, paths.shard_file_of(entry.name)) for entry in storage.list(paths.step_folder(step))]
+    named = [(entry.name, paths.parse_shard_file(entry.name)) for entry in storage.list(paths.step_folder(step))]
     remove_files(storage, step, [name for name, said in named if said and not nonce.startswith(said.nonce)])
 
 
@@ -112,11 +112,11 @@ def _manifest_and_files(storage: Storage, step: int) -> tuple[bytes, tuple[str, 
         data = storage.get(paths.manifest_path(step))
     except NotThere:
         return b"", ()
-    return data, manifest_decode.file_names(data)
+    return data, manifest_decode.named_files(data)
 
 
 @dataclass(frozen=True, slots=True)
-class Leftover:
+class LeftoverFiles:
     """Files of a step's folder that no manifest names.
 
     ``age``: the seconds since the folder last changed; None if not known. ``fills_folder``: there is no other file.
@@ -131,7 +131,10 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class StepRemoval:
-    """What the removal of a step removes: ``bytes``. ``foreign``: names of other programs' files, which stay."""
+    """The effect of removing a step.
+
+    ``bytes``: the bytes that are freed. ``foreign``: other programs' files, which stay.
+    """
 
     step: int
     bytes: int
@@ -139,40 +142,46 @@ class StepRemoval:
 
 
 @dataclass(frozen=True, slots=True)
-class Clearance:
-    """Leftovers to ``remove``, which are old enough; and leftovers to ``spare``, which are newer or of unknown age."""
+class LeftoverChoice:
+    """Leftover files to ``remove``, because they are old enough, and to ``spare``, because they are newer or of unknown
+    age.
+    """
 
-    remove: tuple[Leftover, ...]
-    spare: tuple[Leftover, ...]
+    remove: tuple[LeftoverFiles, ...]
+    spare: tuple[LeftoverFiles, ...]
 
 
-def leftover_of(found: StepFolder, *, now: float) -> Leftover | None:
+def find_leftover_files(step_folder: StepFolder, *, now_seconds: float) -> LeftoverFiles | None:
     """Return the leftover files of a folder; None if there are none. Files that are not allranks' are ignored.
 
-    ``now``: seconds since 1970. If the manifest cannot be read, it is not known which files it names, and all of them
-    stay. Files behind a symbolic link stay, too.
+    ``now_seconds``: seconds since 1970. If the manifest cannot be read, it is not known which files it names, and all
+    of them stay. Files behind a symbolic link stay, too.
     """
-    if found.state in ("damaged", "newer") or found.link:
+    if step_folder.state in ("damaged", "newer") or step_folder.link:
         return None
-    named = {file.name for file in found.manifest.files} if found.manifest else set()
-    mine = [file for file in found.files if file.size is not None and _is_ours(file.name) and file.name not in named]
-    if not mine and (found.manifest or found.files):
+    named = {file.name for file in step_folder.manifest.files} if step_folder.manifest else set()
+    mine = [
+        file for file in step_folder.files if file.size is not None and _is_ours(file.name) and file.name not in named
+    ]
+    if not mine and (step_folder.manifest or step_folder.files):
         return None
-    return Leftover(
-        found.step,
+    return LeftoverFiles(
+        step_folder.step,
         tuple(file.name for file in mine),
         sum(file.size or 0 for file in mine),
-        None if found.changed is None else max(now - found.changed, 0.0),
-        found.state == "unfinished" and len(mine) == len(found.files),
+        None if step_folder.last_change_time is None else max(now_seconds - step_folder.last_change_time, 0.0),
+        step_folder.state == "unfinished" and len(mine) == len(step_folder.files),
     )
 
 
-def split_names(entries: Iterable[Entry], named: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def split_removable_names(
+    entries: Iterable[Entry], manifest_files: Iterable[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names in a step's folder to remove with the step (except the manifest), and all other names.
 
-    ``named``: the files that the manifest names.
+    ``manifest_files``: the files that the manifest names.
     """
-    known = {*named}
+    known = {*manifest_files}
     ours: list[str] = []
     others: list[str] = []
     for entry in entries:
@@ -182,22 +191,26 @@ def split_names(entries: Iterable[Entry], named: Iterable[str]) -> tuple[tuple[s
     return tuple(ours), tuple(others)
 
 
-def step_removal(found: StepFolder) -> StepRemoval:
+def plan_step_removal(step_folder: StepFolder) -> StepRemoval:
     """Return what is removed with a complete step, and which files stay."""
-    ours, others = split_names(found.files, [file.name for file in found.manifest.files] if found.manifest else ())
+    ours, others = split_removable_names(
+        step_folder.files, [file.name for file in step_folder.manifest.files] if step_folder.manifest else ()
+    )
     gone = {*ours, paths.MANIFEST}
-    return StepRemoval(found.step, sum(file.size or 0 for file in found.files if file.name in gone), others)
+    return StepRemoval(step_folder.step, sum(file.size or 0 for file in step_folder.files if file.name in gone), others)
 
 
-def plan_clearance(found: Iterable[StepFolder], *, now: float, older_than: float) -> Clearance:
-    """Return which leftovers to remove: those that have not changed for ``older_than`` seconds.
+def choose_leftovers(step_folders: Iterable[StepFolder], *, now_seconds: float, older_than: float) -> LeftoverChoice:
+    """Choose the leftover files to remove: those that have not changed for ``older_than`` seconds.
 
-    ``now``: seconds since 1970.
+    ``now_seconds``: seconds since 1970.
     """
-    left = [one for one in (leftover_of(each, now=now) for each in found) if one is not None]
+    left = [
+        one for one in (find_leftover_files(each, now_seconds=now_seconds) for each in step_folders) if one is not None
+    ]
     old = [one for one in left if one.age is not None and one.age >= older_than]
-    return Clearance(tuple(old), tuple(one for one in left if one not in old))
+    return LeftoverChoice(tuple(old), tuple(one for one in left if one not in old))
 
 
 def _is_ours(name: str) -> bool:
-    return paths.shard_file_of(name) is not None or _OF_A_PUT.fullmatch(name) is not None
+    return paths.parse_shard_file(name) is not None or _OF_A_PUT.fullmatch(name) is not None

@@ -17,11 +17,11 @@ from allranks.arrays.rank_choice import is_below_any
 from allranks.arrays.saved_tree import notes_of
 from allranks.checkpoint import agree, holds, inventory, items, match, paths, template_fill
 from allranks.checkpoint.chunk_reader import ChunkReader
-from allranks.checkpoint.compare import known_equal
+from allranks.checkpoint.compare import are_known_equal
 from allranks.checkpoint.manifest import Manifest
-from allranks.checkpoint.memory.tier import Tier
-from allranks.checkpoint.names import first_match
-from allranks.checkpoint.per_rank import RankChoices, rows_of
+from allranks.checkpoint.memory.tier import MemoryTierMethods
+from allranks.checkpoint.names import first_matching_glob
+from allranks.checkpoint.per_rank import RankChoices, manifest_for_rank
 from allranks.checkpoint.template_fill import DecodedObjects, Read
 from allranks.consistency import verify
 from allranks.consistency.placement import open_world_tree
@@ -51,11 +51,12 @@ class RestoreSettings:
 
     choices: RankChoices
     options: match.RestoreOptions
-    memory: Tier
+    memory: MemoryTierMethods
 
 
 class Restored(tuple[T, int], Generic[T]):
-    """``(state, step)``, also as attributes, with ``extra`` and ``metrics`` as they were saved.
+    """The result of a restore: the tuple ``(state, step)``, with attributes ``extra`` and ``metrics`` as they were
+    saved.
 
     ``notes``: which leaves the checkpoint lacked and keep the program's values, and what could not be restored.
     ``source``: ``storage``, or ``memory`` of the hosts (``memory_every``).
@@ -107,7 +108,7 @@ def restore(
 
 def _from_memory(world: World, like: T, step: int | None, settings: RestoreSettings) -> tuple[Restored[T] | None, str]:
     """Return the state restored from the hosts' memory, or None; and a text on a step that was lost there, or ""."""
-    found = settings.memory.find(step)
+    found = settings.memory.find_step(step)
     if found is None:
         return None, ""
     if found.storage is not None and found.step is not None:
@@ -213,13 +214,13 @@ class _RestorePlan:
     fill: Read
     notes: tuple[str, ...]
 
-    def decode(self, who: str) -> DecodedObjects:
+    def decode_objects(self, who: str) -> DecodedObjects:
         """Make the objects of registered types. Raises DoesNotFit, Damaged, StorageError, and then changes nothing."""
         return DecodedObjects(
             self.tree, self.names, twins=self.tied, read=self.fill, values=self.manifest.values, who=who
         )
 
-    def read(self, decoded: DecodedObjects) -> object:
+    def read_state(self, decoded: DecodedObjects) -> object:
         """Fill everything that ``decoded`` has not filled, and return the state. Raises Damaged, StorageError."""
         left = [number for number, name in self.names.items() if number not in self.tied and name not in decoded.filled]
         self.fill([(self.names[number], target) for number in left for target in self.tree.targets(number)])
@@ -242,23 +243,23 @@ def _restore_step(storage: Storage, world: World, like: T, step: int, settings: 
     assert plan is not None
     decoded = None
     try:
-        decoded = plan.decode(who)
+        decoded = plan.decode_objects(who)
     except Exception as found:
         error = _removal_error(found, storage, step, manifest, who) or found
     try:
         _raise_on_all(world, "decode", step, error, said="")
     except AllranksError:
-        decoded.undo() if decoded is not None else None
+        decoded.restore_previous_values() if decoded is not None else None
         raise
     assert decoded is not None
     try:
-        state = plan.read(decoded)
+        state = plan.read_state(decoded)
     except Exception as found:
         error = _removal_error(found, storage, step, manifest, who) or found
     _raise_on_all(world, "read", step, error, said="")
     leaves, choices = plan.manifest.leaves, settings.choices
     marked = [*(path for path, leaf in leaves.items() if leaf.per_rank), *plan.manifest.rank_values]
-    own = {path: "rank" for path in marked if choices.of(path) != "main"}
+    own = {path: "rank" for path in marked if choices.choice_for_path(path) != "main"}
     verify.require_equal_copies(
         open_world_tree(state, world, choose=lambda _: own), world, name=f"restore of step {step}"
     )
@@ -272,7 +273,7 @@ def _make_plan(
 ) -> _RestorePlan:
     """Return what to read. Raises DoesNotFit. Changes nothing."""
     options, step = settings.options, manifest.step
-    manifest = rows_of(manifest, rank=world.rank, size=world.size, choose=settings.choices.of)
+    manifest = manifest_for_rank(manifest, rank=world.rank, size=world.size, choice_of=settings.choices.choice_for_path)
     saved = match.saved_tree(manifest, options.rename)
     tree = open_tree(like, rank=world.rank, size=world.size, for_restore=True, saved=saved)
     declared = tree.declared
@@ -280,19 +281,23 @@ def _make_plan(
     if tree.rank_local_paths and manifest.world_size != world.size:
         local, every = tree.rank_local_paths, (*manifest.leaves, *manifest.values)
         dealt = {path: "dealt" for path in every if is_below_any(path, local)}
-        manifest = rows_of(manifest, rank=world.rank, size=world.size, choose=lambda path: dealt.get(path, ""))
+        manifest = manifest_for_rank(
+            manifest, rank=world.rank, size=world.size, choice_of=lambda path: dealt.get(path, "")
+        )
     there = {number: one.path for number, one in enumerate(declared) if one.path in manifest.leaves}
-    pairs = template_fill.shared_memory(tree, there)
+    pairs = template_fill.arrays_with_shared_memory(tree, there)
     covered = {declared[number].path for number in pairs if number not in there} | _tied_to(manifest, there.values())
-    differences = [one for one in match.differences(declared, tree.values, manifest) if one.path not in covered]
+    differences = [one for one in match.find_differences(declared, tree.values, manifest) if one.path not in covered]
     allowed = [one for one in differences if options.allows(one, manifest)]
     wrong = tuple(one for one in differences if one not in allowed)
-    fill = ChunkReader(storage, manifest, cast=options.cast).fill
+    fill = ChunkReader(storage, manifest, cast=options.cast).fill_targets
     both = {number: other for number, other in pairs.items() if number in there}
     if not wrong:
-        conflicts = template_fill.conflicting_ties(tree, there, both, fill, partial(known_equal, manifest))
-        wrong = match.tied_differences(conflicts | template_fill.conflicting_overlaps(tree, there, fill), declared)
-        wrong = tuple(one for one in wrong if not first_match(one.path, options.allow_missing))
+        conflicts = template_fill.find_conflicting_ties(tree, there, both, fill, partial(are_known_equal, manifest))
+        wrong = match.find_tied_differences(
+            conflicts | template_fill.find_conflicting_overlaps(tree, there, fill), declared
+        )
+        wrong = tuple(one for one in wrong if not first_matching_glob(one.path, options.allow_missing))
     if not wrong:
         wrong = _missing_values(tree, allowed)
     if wrong:
@@ -301,7 +306,9 @@ def _make_plan(
         remedy = _remedy_for_items(storage, manifest, [*(one.path for one in declared), *tree.values]) or remedy
         report = match.report_differences(wrong, declared, manifest)
         raise DoesNotFit(f"{who}: {report}", differences=wrong, step=step, remedy=remedy)
-    return _RestorePlan(manifest, tree, there, pairs, fill, (*notes_of(tree.kept_settings), *match.notes_of(allowed)))
+    return _RestorePlan(
+        manifest, tree, there, pairs, fill, (*notes_of(tree.kept_settings), *match.describe_allowed(allowed))
+    )
 
 
 def _remedy_for_items(storage: Storage, manifest: Manifest, wanted: Sequence[str]) -> str:
@@ -330,7 +337,7 @@ def _tied_to(manifest: Manifest, paths: Iterable[str]) -> set[str]:
     return {path for path in manifest.leaves if saved_ties.get(path, path) in taken}
 
 
-def _missing_values(tree: OpenTree, allowed: Sequence[match.Difference]) -> tuple[match.Difference, ...]:
+def _missing_values(tree: OpenTree, allowed: Sequence[match.LeafDifference]) -> tuple[match.LeafDifference, ...]:
     """Return the allowed missing leaves for which the template has no value, only a description."""
     missing = {one.path: one for one in allowed if one.kind == "missing"}
     numbers = [number for number, one in enumerate(tree.declared) if one.path in missing]
@@ -358,7 +365,7 @@ def _removal_error(
 
 
 def _raise_on_all(world: World, doing: str, step: int, error: Exception | None, *, said: str) -> None:
-    """Raise an error of the same kind on every rank if one rank has an error, or if the ranks' ``said`` differ.
+    """Raise an error of the same class on every rank if one rank has an error, or if ``said`` differs between ranks.
 
     ``said``: a text that must be equal on all ranks. Every rank must call.
     """
@@ -368,7 +375,7 @@ def _raise_on_all(world: World, doing: str, step: int, error: Exception | None, 
         return
     if error is not None and type(error).__name__ == refused[1]:
         raise error
-    raise agree.refusal_error(refused, who=f"rank {world.rank}: restore: {name}", step=step) from error
+    raise agree.refusal_error(refused, operation=f"rank {world.rank}: restore: {name}", step=step) from error
 
 
 def _decide_restore(values: Sequence[Any]) -> list[Any] | None:

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredLeaf
+from allranks.checkpoint.manifest import Manifest, Shard, ShardRun, StoredLeaf
 from allranks.errors import Damaged
 from allranks.extent import Extent
 from allranks.storage.base import BLOCK, PAGE
@@ -23,8 +23,8 @@ from allranks.storage.base import BLOCK, PAGE
 class ChunkCopy(NamedTuple):
     """A copy of a part of a chunk into a buffer.
 
-    The chunk has a box of ``shape`` (row-major) at byte ``source``; ``take`` indexes that box. ``into`` indexes the
-    buffer of the extent number ``wanted``.
+    The chunk has a box of ``shape`` (row-major) at byte ``source``; ``take``: slices of that box. ``into``: slices of
+    the buffer for wanted extent number ``wanted``.
     """
 
     wanted: int
@@ -35,9 +35,9 @@ class ChunkCopy(NamedTuple):
 
 
 class ShardOverlap(NamedTuple):
-    """The elements that the wanted extent number ``wanted`` shares with a shard, in indices of the leaf.
+    """The elements that one wanted extent (number ``wanted``) and one shard have in common.
 
-    ``both``: the shared box. ``item``: the bytes of an element.
+    ``both``: the shared box, in indices of the leaf. ``item``: the bytes of an element.
     ``first``, ``last``: the bounds of the shared elements in the shard's row-major order.
     ``shift``: if the shared elements are contiguous in the shard and in the wanted extent, the shard's element i is the
     extent's element i + ``shift``. Otherwise None.
@@ -58,14 +58,16 @@ class ShardOverlap(NamedTuple):
 
 
 class ChunkPart(NamedTuple):
-    """The part of a link that one chunk holds: the shard's elements ``first`` to ``last``, from byte ``source`` on."""
+    """The part of a ShardOverlap that one chunk holds: elements ``first`` to ``last`` of the shard, from byte
+    ``source`` on.
+    """
 
     link: ShardOverlap
     source: int
     first: int
     last: int
 
-    def copies(self) -> Iterator[ChunkCopy]:
+    def plan_copies(self) -> Iterator[ChunkCopy]:
         """Yield the copies out of the chunk, in ascending order of their source."""
         wanted, extent, shard, both, item, *_ = self.link
         at = self.source
@@ -92,9 +94,9 @@ class ChunkRead(NamedTuple):
     direct: int | None
 
     @property
-    def copies(self) -> Iterator[ChunkCopy]:
+    def plan_copies(self) -> Iterator[ChunkCopy]:
         """The copies out of the chunk. A direct chunk has copies, too, because its buffer may have strides."""
-        return chain.from_iterable(part.copies() for part in self.parts)
+        return chain.from_iterable(part.plan_copies() for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +115,14 @@ class PlanCost:
     read: int
 
 
-def plan_reads(manifest: Manifest, wanted: Sequence[tuple[str, Extent]]) -> tuple[FileReads, ...]:
+def plan_reads(manifest: Manifest, wanted_extents: Sequence[tuple[str, Extent]]) -> tuple[FileReads, ...]:
     """Return the reads for these extents of leaves, by file and position. Each chunk is read once.
 
-    Empty extents need no read. The manifest must be valid (``manifest_decode.decode``). Raises KeyError for a leaf that
-    it lacks, and Damaged if a chunk ends within an element.
+    Empty extents need no read. The manifest must be valid (see ``decode_manifest``). Raises KeyError for a leaf that it
+    lacks, and Damaged if a chunk ends within an element.
     """
     found: dict[tuple[int, int], list[ChunkPart]] = {}
-    for number, (path, extent) in enumerate(wanted):
+    for number, (path, extent) in enumerate(wanted_extents):
         leaf = manifest.leaves[path]
         item = DTYPES[leaf.dtype].size
         for shard in _touched_shards(leaf, extent):
@@ -141,14 +143,14 @@ def plan_reads(manifest: Manifest, wanted: Sequence[tuple[str, Extent]]) -> tupl
     return tuple([FileReads(file, tuple(reads)) for file, reads in files.items()])
 
 
-def group_reads(reads: Iterable[ChunkRead], *, limit: int = BLOCK) -> Iterator[tuple[ChunkRead, ...]]:
-    """Yield the reads of a file in groups for one call: at most ``limit`` bytes, or a single larger chunk.
+def group_reads(reads: Iterable[ChunkRead], *, max_bytes: int = BLOCK) -> Iterator[tuple[ChunkRead, ...]]:
+    """Yield the reads of a file in groups for one call: at most ``max_bytes`` bytes, or a single larger chunk.
 
     The chunks of a group are adjacent, except for gaps of one page at most. All of them are direct, or none.
     """
     group: list[ChunkRead] = []
     for read in reads:
-        if group and not (_is_adjacent(group[-1], read) and read.end - group[0].begin <= limit):
+        if group and not (_is_adjacent(group[-1], read) and read.end - group[0].begin <= max_bytes):
             yield tuple(group)
             group = []
         group.append(read)
@@ -156,9 +158,9 @@ def group_reads(reads: Iterable[ChunkRead], *, limit: int = BLOCK) -> Iterator[t
         yield tuple(group)
 
 
-def plan_cost(manifest: Manifest, wanted: Sequence[tuple[str, Extent]], files: Iterable[FileReads]) -> PlanCost:
+def plan_cost(manifest: Manifest, wanted_extents: Sequence[tuple[str, Extent]], files: Iterable[FileReads]) -> PlanCost:
     """Return the bytes that a plan needs, and those that it reads."""
-    needed = sum(extent.size * DTYPES[manifest.leaves[path].dtype].size for path, extent in wanted)
+    needed = sum(extent.size * DTYPES[manifest.leaves[path].dtype].size for path, extent in wanted_extents)
     return PlanCost(needed, sum(read.end - read.begin for file in files for read in file.reads))
 
 
@@ -197,7 +199,7 @@ def _touched_shards(leaf: StoredLeaf, extent: Extent) -> Iterator[Shard]:
             yield from _shards_of_run(run, extent)
 
 
-def _shards_of_run(run: Run, extent: Extent) -> Iterator[Shard]:
+def _shards_of_run(run: ShardRun, extent: Extent) -> Iterator[Shard]:
     """Yield the shards of a run that reach the extent. In each dimension, its bounds limit the shard's number k."""
     low, high = 0, run.count - 1
     first = run.first.extent
@@ -250,7 +252,10 @@ def _position_range(inner: Extent, outer: Extent) -> tuple[int, int]:
 def _add_to_chunks(
     shard: Shard, link: ShardOverlap, ends: tuple[int, ...], found: dict[tuple[int, int], list[ChunkPart]]
 ) -> bool:
-    """Add the link's parts to the chunks that hold them. Return False if a chunk ends within an element."""
+    """Divide an overlap at the borders of chunks, and add each part to its chunk in ``found``.
+
+    Return False if a chunk ends within an element.
+    """
     item = link.item
     begin, end = shard.begin + link.first * item, shard.begin + link.last * item
     for chunk in range(bisect_right(ends, begin), bisect_left(ends, end) + 1):
@@ -259,7 +264,7 @@ def _add_to_chunks(
         if (low - shard.begin) % item:
             return False
         part = ChunkPart(link, low - chunk_begin, (low - shard.begin) // item, (high - shard.begin) // item)
-        if part.last - part.first >= link.period or next(part.copies(), None):
+        if part.last - part.first >= link.period or next(part.plan_copies(), None):
             found.setdefault((shard.file, chunk), []).append(part)
     return True
 
@@ -275,7 +280,7 @@ def _direct_offset(part: ChunkPart, length: int) -> int | None:
     left = part.last - part.first
     if left > link.row:
         return None
-    for copy in part.copies():
+    for copy in part.plan_copies():
         taken = Extent(tuple([index.start for index in copy.into]), tuple([i.stop - i.start for i in copy.into]))
         first, last = _position_range(taken, Extent.of_shape(link.extent.shape))
         if taken.shape != copy.shape or last - first != taken.size or at not in (-1, first):

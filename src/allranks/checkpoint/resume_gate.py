@@ -1,7 +1,7 @@
 """Compare the first metrics after a resume with the recorded ones. If they differ, list the likely reasons.
 
-A model that was restored completely, on the data of its training, has the recorded loss. A loss that differs shows, at
-the first step and not hours later, that the model or the data is another one.
+A model that was restored completely has the recorded loss on the same data. If the loss differs at the first step, the
+model or the data is a different one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from allranks.checkpoint import agree
-from allranks.checkpoint.save_request import as_numbers
+from allranks.checkpoint.save_request import metrics_as_floats
 from allranks.errors import AllranksError, NotResumed, name_ranks
 from allranks.gate.log import log
 from allranks.world.base import World
@@ -33,7 +33,7 @@ class LoadedWeights(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ComparedMetric:
-    """A metric: the ``recorded`` value, the values ``now`` by rank, and their ``mean``. ``fits``: they agree."""
+    """One metric: the ``recorded`` value, the values ``now`` by rank, their ``mean``, and whether the mean ``fits``."""
 
     name: str
     recorded: float
@@ -57,18 +57,20 @@ class ComparedMetric:
 
 
 def compare_metrics(
-    first: Sequence[Mapping[str, float]], recorded: Mapping[str, float], *, within: float
+    metrics_by_rank: Sequence[Mapping[str, float]], recorded_metrics: Mapping[str, float], *, tolerance: float
 ) -> list[ComparedMetric]:
     """Compare the metrics that were both recorded and measured.
 
-    ``first``: the values, by rank. ``within``: the allowed difference, as a fraction of the recorded value. A value
-    that is not finite never fits.
+    ``metrics_by_rank``: the values, by rank. ``tolerance``: the allowed difference, as a fraction of the recorded
+    value. A value that is not finite never fits.
     """
     found = []
-    for name in [name for name in first[0] if name in recorded]:
-        now = tuple(one[name] for one in first)
+    for name in [name for name in metrics_by_rank[0] if name in recorded_metrics]:
+        now = tuple(one[name] for one in metrics_by_rank)
         mean = math.fsum(now) / len(now) if all(map(math.isfinite, now)) else math.nan
-        found.append(ComparedMetric(name, recorded[name], now, mean, _is_near(mean, recorded[name], within)))
+        found.append(
+            ComparedMetric(name, recorded_metrics[name], now, mean, _is_near(mean, recorded_metrics[name], tolerance))
+        )
     return found
 
 
@@ -77,27 +79,27 @@ def _is_near(value: float, recorded: float, within: float) -> bool:
 
 
 def possible_reasons(
-    compared: Sequence[ComparedMetric], loaded: LoadedWeights | None, *, step: int | None
+    compared: Sequence[ComparedMetric], loaded_weights: LoadedWeights | None, *, step: int | None
 ) -> list[str]:
     """Return possible reasons for the difference, with their evidence, the likeliest first."""
     found = [one.inconsistent_ranks for one in compared if one.inconsistent_ranks]
-    if loaded is None:
+    if loaded_weights is None:
         found.append(
             "coverage: was every weight loaded? restore() loads all or nothing. After allranks.load, pass its result "
             "as report="
         )
-    elif loaded.missing:
-        some = ", ".join(loaded.missing[:6]) + (", ..." if len(loaded.missing) > 6 else "")
-        share = f"{loaded.coverage:.6g} of the template was loaded"
-        found.append(f"coverage: {share}; {len(loaded.missing)} leaves keep their initial values: {some}")
-    statistics = [path for path in (loaded.missing if loaded else ()) if _is_statistic(path)]
+    elif loaded_weights.missing:
+        some = ", ".join(loaded_weights.missing[:6]) + (", ..." if len(loaded_weights.missing) > 6 else "")
+        share = f"{loaded_weights.coverage:.6g} of the template was loaded"
+        found.append(f"coverage: {share}; {len(loaded_weights.missing)} leaves keep their initial values: {some}")
+    statistics = [path for path in (loaded_weights.missing if loaded_weights else ()) if _is_statistic(path)]
     lacking = f"its statistics were not loaded: {', '.join(statistics[:6])}; and " if statistics else ""
     found.append(
         f"normalisation: {lacking}are the inputs scaled by the mean and deviation of the first run, and is the "
         "model in the same mode (train or eval) as when the value was recorded?"
     )
-    if loaded is not None and loaded.rename:
-        found.append(f"renamed layers: more would fit with rename={dict(loaded.rename)}")
+    if loaded_weights is not None and loaded_weights.rename:
+        found.append(f"renamed layers: more would fit with rename={dict(loaded_weights.rename)}")
     else:
         found.append("renamed layers: does a name now belong to another layer (order, activation, head)?")
     where = f" at step {step}" if step is not None else ""
@@ -111,41 +113,45 @@ def _is_statistic(path: str) -> bool:
     return name in ("running_mean", "running_var", "mean", "var", "std", "num_batches_tracked")
 
 
-def difference_message(compared: Sequence[ComparedMetric], why: Sequence[str], *, within: float) -> str:
-    """Return the message of the error: metrics that do not fit, and the reasons ``why``."""
+def difference_message(compared: Sequence[ComparedMetric], reasons: Sequence[str], *, tolerance: float) -> str:
+    """Return the error message: the metrics that do not fit, and the possible ``reasons``."""
     odd = "; ".join(str(one) for one in compared if not one.fits)
-    listed = "\n".join(f"  {number}. {reason}" for number, reason in enumerate(why, 1))
-    return f"{odd}. The difference is more than within={within:g}. Likely reasons, in order:\n{listed}"
+    listed = "\n".join(f"  {number}. {reason}" for number, reason in enumerate(reasons, 1))
+    return f"{odd}. The difference is more than within={tolerance:g}. Likely reasons, in order:\n{listed}"
 
 
-def resume_gate(
-    first: Mapping[str, Any],
-    recorded: Mapping[str, float],
+def check_first_metrics(
+    first_metrics: Mapping[str, Any],
+    recorded_metrics: Mapping[str, float],
     *,
-    within: float,
+    tolerance: float,
     world: World,
     loaded: LoadedWeights | None = None,
     step: int | None = None,
 ) -> None:
     """Raise NotResumed on every rank unless the first metrics fit the recorded ones.
 
-    **Every rank must call**, with the same names. ``within``: the allowed difference, a fraction of the recorded value.
+    **Every rank must call**, with the same names. ``tolerance``: the allowed difference, a fraction of the recorded
+    value.
     """
     error, numbers = None, {}
     try:
-        numbers = as_numbers(first)
+        numbers = metrics_as_floats(first_metrics)
     except Exception as found:  # the others must not wait
         error = found
-    said = world.all_gather([agree.refusal_of(error), numbers, dict(recorded)], name="resume gate")
+    said = world.all_gather([agree.refusal_of(error), numbers, dict(recorded_metrics)], name="resume gate")
     if error is not None:
         raise error
     who = f"rank {world.rank}: resume gate"
     if refused := agree.first_refusal([one[0] for one in said]):
-        raise agree.refusal_error(refused, who=who, step=step)
-    compared = compare_metrics([one[1] for one in said], said[0][2], within=within) if _has_equal_names(said) else []
+        raise agree.refusal_error(refused, operation=who, step=step)
+    compared = (
+        compare_metrics([one[1] for one in said], said[0][2], tolerance=tolerance) if _has_equal_names(said) else []
+    )
     if not compared:
         raise AllranksError(
-            f"{who}: no metric to compare: expected one of {_listed_names(recorded)}, found {_listed_names(first)}.",
+            f"{who}: no metric to compare: expected one of {_listed_names(recorded_metrics)}, "
+            f"found {_listed_names(first_metrics)}.",
             step=step,
             remedy="Pass metrics to save() (metrics={'loss': ...}), and the same names here on all ranks.",
         )
@@ -153,7 +159,7 @@ def resume_gate(
         log("resume gate: %s.", "; ".join(map(str, compared)))
         return
     raise NotResumed(
-        f"{who}: {difference_message(compared, possible_reasons(compared, loaded, step=step), within=within)}",
+        f"{who}: {difference_message(compared, possible_reasons(compared, loaded, step=step), tolerance=tolerance)}",
         step=step,
     )
 

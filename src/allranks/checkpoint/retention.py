@@ -1,4 +1,4 @@
-"""Track the steps of a run for the job that owns it, and remove steps that the policies do not keep. On rank 0 only."""
+"""Track the steps of a run, and remove steps that the retention policies do not keep. Runs on rank 0 only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from dataclasses import replace
 from allranks.checkpoint import holds, inventory, paths
 from allranks.checkpoint.items import CannotReduce, items_in
 from allranks.checkpoint.removal import reduce_step, removal_obstacles, remove_replaced, remove_step
-from allranks.checkpoint.retention_policy import Decision, Keep, Policy, Saved, decide_retention, lacks_metric
+from allranks.checkpoint.retention_policy import (
+    Keep,
+    RetentionDecision,
+    RetentionPolicy,
+    Saved,
+    decide_retention,
+    missing_metric,
+)
 from allranks.errors import AllranksError, BadArgument, Damaged, NewerFormat, NotThere, StepExists, StorageError
 from allranks.failure import text_of
 from allranks.gate.log import log
@@ -20,10 +27,10 @@ _STEP_LIMIT = 1 << 63
 _NO_ITEM = "allranks: items: no step has the item %r, so no step is removed. Step %d has the items %s."
 
 
-class Retention:
-    """The steps of a run, for the job that owns the run. Rank 0 has one.
+class RunRetention:
+    """The steps of a run that this job writes. Only rank 0 has this object.
 
-    A step is given up if an older step was restored: the step's branch ends, and the next save removes it.
+    A step is *given up* if the training continues from an older step. The next save removes it.
     ``policy``: decides which complete steps are kept. ``items``: for each item, a policy that may keep the item of
     other steps. ``check_owner``: raises if the job no longer owns the run.
     """
@@ -31,7 +38,7 @@ class Retention:
     def __init__(
         self,
         storage: Storage,
-        policy: Policy | Keep,
+        policy: RetentionPolicy | Keep,
         items: Mapping[str, Keep] | None = None,
         *,
         check_owner: Callable[[], None],
@@ -51,7 +58,7 @@ class Retention:
         self._reported: dict[int, str] = {}
         self.steps = set(inventory.complete_steps(storage))
 
-    def has(self, step: int) -> bool:
+    def has_step(self, step: int) -> bool:
         """Return whether a step exists, and is not given up."""
         return step in self.steps - self._given_up
 
@@ -59,7 +66,7 @@ class Retention:
         """Return whether a step exists, but is given up, so that a save may replace it."""
         return step in self._given_up
 
-    def resume(self, step: int) -> None:
+    def give_up_after(self, step: int) -> None:
         """Take note that the training continues from ``step``; later steps are given up."""
         self._is_continued = True
         later = {one for one in self.steps if one > step}
@@ -72,9 +79,9 @@ class Retention:
             log("allranks: the run continues from step %d. The next save removes step %s.", step, told, level=30)
 
     def before_commit(self) -> None:
-        """Remove the manifests of steps that are given up. It is called immediately before a new manifest is written.
+        """Remove the manifests of steps that are given up. Call it immediately before a new manifest is written.
 
-        The newest manifest is removed first. So after a crash, the newest step is either one of the old branch, or the
+        The newest manifest is removed first. So after a crash, the newest step is either one that was given up, or the
         restored one.
         """
         with self._lock:  # a save to disk and a save into memory may both be about to publish
@@ -94,7 +101,7 @@ class Retention:
             return True
 
     def after_commit(self, saved: Saved, *, replaced: bool) -> None:
-        """Remove the rest of the branch that was given up, and steps and items that the policies do not keep."""
+        """Remove the files of steps that were given up, and the steps and items that the policies do not keep."""
         step = saved.step
         if self.steps and not self._is_continued:
             text = "allranks: step %d is saved beside step %d, which was in %s already and was not restored."
@@ -122,12 +129,12 @@ class Retention:
         if self._reduced.get(step) == names:
             return
         try:
-            self.reduce(step, names)
+            self.reduce_to_items(step, names)
         except CannotReduce as error:
             self._reduced[step] = names
             log("allranks: %s", error, level=30)
 
-    def reduce(self, step: int, names: tuple[str, ...]) -> None:
+    def reduce_to_items(self, step: int, names: tuple[str, ...]) -> None:
         """Remove everything of a step except these items, unless a reader holds the step."""
         if not self._removable_steps({step}, held=holds.held_steps(self._storage)):
             return
@@ -148,27 +155,27 @@ class Retention:
                 names = ", ".join(left)
                 log("allranks: step %d is removed. Files of others stay in its folder: %s.", step, names, level=30)
 
-    def _decide_removal(self, steps: Iterable[int], *, newest: int) -> Decision:
-        """Return what the policies do not keep; nothing if no step has the metric or item of a policy."""
+    def _decide_removal(self, steps: Iterable[int], *, newest: int) -> RetentionDecision:
+        """Return the steps that the policies do not keep; none if no step has the metric or item of a policy."""
         self._unread.clear()
         saved = [self._saved_step(step) for step in steps]
         for policy in (self._policy, *self._items.values()):
-            if metric := lacks_metric(saved, policy):
+            if metric := missing_metric(saved, policy):
                 there = ", ".join(map(repr, self._saved[newest].metrics)) or "none"
                 log(_NO_METRIC, metric, newest, there, level=30)
-                return Decision(())
+                return RetentionDecision(())
         if lost := [name for name in self._items if not any(name in one.items for one in saved)]:
             there = ", ".join(map(repr, sorted(self._saved[newest].items))) or "none"
             log(_NO_ITEM, lost[0], newest, there, level=30)
-            return Decision(())
+            return RetentionDecision(())
         try:
-            return decide_retention(saved, self._policy, self._items, spared={newest, *self._unread})
+            return decide_retention(saved, self._policy, self._items, kept_steps={newest, *self._unread})
         except Exception as error:  # of the program's own policy
             raise AllranksError(f"a retention policy of the program failed: {text_of(error)}") from error
 
     def _removable_steps(self, steps: set[int], *, held: Mapping[int, str]) -> set[int]:
         """Return the steps that may be removed. The reason why another step stays is logged once."""
-        found = removal_obstacles(self._storage, steps, held=held) if steps else {}
+        found = removal_obstacles(self._storage, steps, holders=held) if steps else {}
         for step, why in found.items():
             if self._reported.get(step) != why:
                 log("allranks: step %d of %s is not removed: %s.", step, self._storage.url, why, level=30)
@@ -177,7 +184,7 @@ class Retention:
 
     def _saved_step(self, step: int) -> Saved:
         """Return a step with what the policies need to know of it: metrics and items, or only the number."""
-        asks = self._items or not isinstance(self._policy, Policy) or self._policy.keep_best is not None
+        asks = self._items or not isinstance(self._policy, RetentionPolicy) or self._policy.keep_best is not None
         if step not in self._saved:
             if not asks:
                 return Saved(step, {})
@@ -191,11 +198,11 @@ class Retention:
         return self._saved[step]
 
 
-def reason_to_refuse(step: int, retention: Retention | None, *, url: str) -> AllranksError | None:
+def reason_to_refuse(step: int, retention: RunRetention | None, *, url: str) -> AllranksError | None:
     """Return the error if a step must not be saved into a run; None if it may. Only rank 0 has a ``retention``."""
     if type(step) is not int or not 0 <= step < _STEP_LIMIT:
         return BadArgument(f"step={step!r:.200}: expected an int from 0 on, below 2**63.")
-    if retention is not None and retention.has(step):
+    if retention is not None and retention.has_step(step):
         remedy = "Save another step, save into another directory, or first restore an older step in a new Checkpointer."
         return StepExists(f"{url} already has step {step}.", step=step, remedy=remedy)
     return None

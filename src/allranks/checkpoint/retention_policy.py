@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from allranks.arguments import expect, is_count, several
 
 
-class Best(NamedTuple):
+class BestCheckpoints(NamedTuple):
     """Keep the ``many`` checkpoints with the lowest (``min``) or the highest (``max``) value of ``metric``."""
 
     metric: str
@@ -20,7 +20,7 @@ class Best(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RetentionPolicy:
     """Keep the newest ``keep_last`` steps (None: all), every multiple of ``keep_every``, and the best steps.
 
     Raises ValueError for a combination that has no meaning.
@@ -28,7 +28,7 @@ class Policy:
 
     keep_last: int | None = None
     keep_every: int | None = None
-    keep_best: Best | tuple[str, Literal["min", "max"], int] | None = None
+    keep_best: BestCheckpoints | tuple[str, Literal["min", "max"], int] | None = None
 
     def __post_init__(self) -> None:
         for name in ("keep_last", "keep_every"):
@@ -45,7 +45,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A saved checkpoint, as policies see it. ``items``: the keys at the top of its state, if a policy needs them."""
+    """The properties of a saved checkpoint on which a policy decides. ``items``: the top-level keys of its state."""
 
     step: int
     metrics: Mapping[str, float]
@@ -57,8 +57,8 @@ Keep = Callable[[Sequence[Saved]], Iterable[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """The steps to ``remove``, in ascending order; and the steps to ``reduce``, each with the items that stay."""
+class RetentionDecision:
+    """What retention removes. ``remove``: steps, in ascending order. ``reduce``: by step, the items that stay."""
 
     remove: tuple[int, ...]
     reduce: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ def keep_every(steps: int) -> Keep:
 class KeepBest:
     """A policy that keeps the best checkpoints. It keeps all checkpoints if none has the metric."""
 
-    best: Best
+    best: BestCheckpoints
 
     def __call__(self, saved: Sequence[Saved]) -> list[int]:
         known = any(self.best.metric in one.metrics for one in saved)
@@ -93,10 +93,10 @@ def keep_best(metric: str, order: Literal["min", "max"], many: int = 1) -> Keep:
     Of equal values, the later checkpoint is kept.
     """
     _check_best((metric, order, many))
-    return KeepBest(Best(metric, order, many))
+    return KeepBest(BestCheckpoints(metric, order, many))
 
 
-def any_of(policies: Keep | Iterable[Keep], *, name: str = "keep") -> Keep:
+def combine_policies(policies: Keep | Iterable[Keep], *, name: str = "keep") -> Keep:
     """Return a policy that keeps what at least one of ``policies`` keeps. Raises BadArgument if one is no policy."""
     if callable(policies):
         return policies
@@ -106,36 +106,40 @@ def any_of(policies: Keep | Iterable[Keep], *, name: str = "keep") -> Keep:
 
 
 def decide_retention(
-    saved: Sequence[Saved], policy: Policy | Keep, items: Mapping[str, Keep], *, spared: Collection[int] = ()
-) -> Decision:
+    saved_steps: Sequence[Saved],
+    policy: RetentionPolicy | Keep,
+    items: Mapping[str, Keep],
+    *,
+    kept_steps: Collection[int] = (),
+) -> RetentionDecision:
     """Return which checkpoints to remove or reduce.
 
     ``policy``: keeps complete checkpoints. ``items``: for each item, a policy that keeps this item of other
     checkpoints.
 
-    The newest checkpoint and those in ``spared`` stay as they are.
+    The newest checkpoint and those in ``kept_steps`` stay as they are.
     """
-    saved = sorted(saved, key=lambda one: one.step)
-    if isinstance(policy, Policy):
-        gone = set(choose_steps(saved, policy))
+    saved_steps = sorted(saved_steps, key=lambda one: one.step)
+    if isinstance(policy, RetentionPolicy):
+        gone = set(choose_removed_steps(saved_steps, policy))
     else:
-        gone = {one.step for one in saved} - _checked_steps(policy(saved), saved)
-    gone -= {max((one.step for one in saved), default=-1), *spared}
-    of_item = {name: [one for one in saved if name in one.items] for name in items}
+        gone = {one.step for one in saved_steps} - _checked_steps(policy(saved_steps), saved_steps)
+    gone -= {max((one.step for one in saved_steps), default=-1), *kept_steps}
+    of_item = {name: [one for one in saved_steps if name in one.items] for name in items}
     kept = {name: _checked_steps(keep(of_item[name]), of_item[name]) for name, keep in items.items()}
     reduce = {
         one.step: tuple(name for name, steps in kept.items() if one.step in steps and name in one.items)
-        for one in saved
+        for one in saved_steps
         if one.step in gone
     }
-    return Decision(
+    return RetentionDecision(
         tuple(sorted(step for step, names in reduce.items() if not names)),
         {step: names for step, names in sorted(reduce.items()) if names},
     )
 
 
 def _checked_steps(kept: Iterable[object], saved: Sequence[Saved]) -> set[int]:
-    """Return the steps of ``saved`` that a policy has returned.
+    """Return the result of a policy as a set of steps, after checking it against the steps ``saved``.
 
     Raises ValueError if the policy returned something that is not a step, or no step of ``saved`` at all.
     """
@@ -150,33 +154,33 @@ def _checked_steps(kept: Iterable[object], saved: Sequence[Saved]) -> set[int]:
     return steps
 
 
-def choose_steps(saved: Sequence[Saved], policy: Policy) -> tuple[int, ...]:
+def choose_removed_steps(saved_steps: Sequence[Saved], policy: RetentionPolicy) -> tuple[int, ...]:
     """Return the steps to remove, in ascending order. Of equal metrics the later step is better; NaN is never best."""
     if policy.keep_last is None:
         return ()
-    steps = sorted({one.step for one in saved})
+    steps = sorted({one.step for one in saved_steps})
     kept = set(steps[-policy.keep_last :])
     if policy.keep_every is not None:
         kept.update(step for step in steps if step % policy.keep_every == 0)
     if policy.keep_best is not None:
-        kept.update(_best_steps(saved, Best(*policy.keep_best)))
+        kept.update(_best_steps(saved_steps, BestCheckpoints(*policy.keep_best)))
     return tuple(step for step in steps if step not in kept)
 
 
 def metric_of(policy: object) -> str:
     """Return the name of the metric by which a policy chooses the best steps; "" if it uses none."""
-    if isinstance(policy, Policy):
+    if isinstance(policy, RetentionPolicy):
         return policy.keep_best[0] if policy.keep_best is not None else ""
     return policy.best.metric if isinstance(policy, KeepBest) else ""
 
 
-def lacks_metric(saved: Sequence[Saved], policy: object) -> str:
-    """Return the name of a policy's metric if no saved step has this metric; "" otherwise."""
+def missing_metric(saved_steps: Sequence[Saved], policy: object) -> str:
+    """Return the name of the policy's metric if it has one that no saved step has; "" otherwise."""
     metric = metric_of(policy)
-    return metric if metric and not any(metric in one.metrics for one in saved) else ""
+    return metric if metric and not any(metric in one.metrics for one in saved_steps) else ""
 
 
-def _best_steps(saved: Sequence[Saved], best: Best) -> list[int]:
+def _best_steps(saved: Sequence[Saved], best: BestCheckpoints) -> list[int]:
     sign = 1 if best.order == "min" else -1
     ranked = [
         (sign * value, -one.step)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from allranks.arguments import expect
 from allranks.checkpoint import fence
 from allranks.checkpoint.items import check_names
-from allranks.checkpoint.retention import Retention
-from allranks.checkpoint.retention_policy import Keep, Policy, any_of
+from allranks.checkpoint.retention import RunRetention
+from allranks.checkpoint.retention_policy import Keep, RetentionPolicy, combine_policies
 from allranks.errors import BadArgument, StorageError, name_ranks
 from allranks.storage.base import Storage
 from allranks.world.base import World
@@ -18,17 +18,17 @@ from allranks.world.base import World
 
 @dataclass(frozen=True, slots=True)
 class RetentionRules:
-    """What is kept of a run. ``policy``: for complete steps. ``items``: for each item, a policy for other steps."""
+    """The policies of a run. ``policy`` decides on complete steps; ``items``, by item, on steps that keep only it."""
 
-    policy: Policy | Keep
+    policy: RetentionPolicy | Keep
     items: Mapping[str, Keep]
 
 
 def retention_rules(
-    policy: Policy, keep: Keep | Iterable[Keep] | None, items: Mapping[str, Keep | Iterable[Keep]] | None
+    policy: RetentionPolicy, keep: Keep | Iterable[Keep] | None, items: Mapping[str, Keep | Iterable[Keep]] | None
 ) -> RetentionRules:
     """Return the retention rules of a Checkpointer. Raises BadArgument for two policies, and for invalid items."""
-    if keep is not None and policy != Policy():
+    if keep is not None and policy != RetentionPolicy():
         raise BadArgument(
             "keep= cannot be combined with keep_last, keep_every and keep_best: pass either keep= or the other three."
         )
@@ -36,27 +36,30 @@ def retention_rules(
     expect(isinstance(items, Mapping), "items", items, "a policy for each item: {'params': keep_every(100)}")
     check_names(items)
     return RetentionRules(
-        policy if keep is None else any_of(keep),
-        {item: any_of(one, name=f"items[{item!r}]") for item, one in items.items()},
+        policy if keep is None else combine_policies(keep),
+        {item: combine_policies(one, name=f"items[{item!r}]") for item, one in items.items()},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """The right to write into a run. ``nonce``: of the run, equal on every rank. Other fields: on rank 0 only."""
+    """This job's right to write into a run.
+
+    ``nonce``: identifies it, equal on every rank. Other fields: on rank 0 only.
+    """
 
     nonce: str
     fence_held: fence.Fence | None = None
-    retention: Retention | None = None
+    retention: RunRetention | None = None
 
-    def leave(self, storage: Storage) -> None:
+    def release_run(self, storage: Storage) -> None:
         """Release the run, so that the next job may write into it."""
         if self.fence_held is not None:
             fence.release_fence(storage, self.fence_held)
 
 
-def enter_run(storage: Storage, world: World, rules: RetentionRules, *, take_over: bool) -> RunEntry:
-    """Take a run for writing, and return the right to write. **Every rank must call.**
+def enter_run(storage: Storage, world: World, keep_rules: RetentionRules, *, take_over: bool) -> RunEntry:
+    """Open a run for writing, as its only writer. **Every rank must call.**
 
     Raises Fenced, and StorageError if the ranks see different folders.
     """
@@ -65,7 +68,9 @@ def enter_run(storage: Storage, world: World, rules: RetentionRules, *, take_ove
     def acquire() -> list[str]:
         nonlocal entered
         mine = fence.acquire_fence(storage, fence.this_process(), take_over=take_over)
-        retention = Retention(storage, rules.policy, rules.items, check_owner=lambda: fence.check_fence(storage, mine))
+        retention = RunRetention(
+            storage, keep_rules.policy, keep_rules.items, check_owner=lambda: fence.check_fence(storage, mine)
+        )
         entered = RunEntry(mine.nonce, mine, retention)
         return [mine.path, mine.nonce]
 
@@ -73,7 +78,7 @@ def enter_run(storage: Storage, world: World, rules: RetentionRules, *, take_ove
     try:
         check_visible(storage, world, path, nonce=nonce)
     except StorageError:
-        entered.leave(storage)
+        entered.release_run(storage)
         raise
     return RunEntry(nonce, entered.fence_held, entered.retention)
 

@@ -19,9 +19,9 @@ from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import fence, holds, inventory, match, paths, template_fill
 from allranks.checkpoint.chunk_reader import ChunkReader
-from allranks.checkpoint.compare import known_equal
+from allranks.checkpoint.compare import are_known_equal
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
-from allranks.checkpoint.per_rank import globs_of, rows_of
+from allranks.checkpoint.per_rank import glob_tuple, manifest_for_rank
 from allranks.checkpoint.restore import Restored
 from allranks.checkpoint.template_fill import DecodedObjects
 from allranks.errors import AllranksError, BarrierTimeout, Damaged, DoesNotFit, NotThere, StepRemoved
@@ -75,7 +75,7 @@ def read(
     storage = open_storage(where)
     parts = {} if slices is None else slices
     expect(isinstance(parts, Mapping), "slices", slices, "slices by path: {'params/w': (slice(0, 8),)}")
-    wanted = _Wanted(like, globs_of(only, name="only"), parts, to)
+    wanted = _ReadSelection(like, glob_tuple(only, name="only"), parts, to)
     said = several(best) or ()
     fits = len(said) == 2 and isinstance(said[0], str) and said[1] in ("min", "max")
     expect(fits or (best is None and step != "best"), "best", best, "(metric, 'min' or 'max')")
@@ -101,7 +101,7 @@ def read(
     raise AssertionError("the last attempt returns or raises")
 
 
-class _Wanted(NamedTuple):
+class _ReadSelection(NamedTuple):
     like: Any
     only: tuple[str, ...]
     slices: Mapping[str, Sequence[slice]]
@@ -160,9 +160,9 @@ def _try_hold(storage: Storage, step: int) -> str | None:
         return None
 
 
-def _read_manifest(storage: Storage, manifest: Manifest, folder: str | None, wanted: _Wanted) -> Any:
+def _read_manifest(storage: Storage, manifest: Manifest, folder: str | None, wanted: _ReadSelection) -> Any:
     if wanted.like is not None:
-        manifest = rows_of(manifest, rank=0, size=manifest.world_size, choose=lambda _: "main")
+        manifest = manifest_for_rank(manifest, rank=0, size=manifest.world_size, choice_of=lambda _: "main")
         return _fill_template(ChunkReader(storage, manifest, folder=folder), manifest, wanted.like)
     reader = ChunkReader(storage, manifest, folder=folder)
     chosen = [path for path in (*manifest.leaves, *manifest.values) if _is_wanted(path, wanted.only)]
@@ -180,7 +180,7 @@ def _read_manifest(storage: Storage, manifest: Manifest, folder: str | None, wan
         buffers = {
             path: Target(one.extent, np.empty(one.extent.shape, one.buffer.dtype)) for path, one in targets.items()
         }
-        reader.fill(list(buffers.items()))
+        reader.fill_targets(list(buffers.items()))
         make = _array_maker(wanted.to)
         found = {path: make(one.buffer, manifest.leaves[path]) for path, one in buffers.items()}
     return nested_dicts({path: found[path] if path in found else manifest.values[path] for path in chosen})
@@ -216,14 +216,16 @@ def _array_maker(to: str) -> Callable[[np.ndarray[Any, Any], StoredLeaf], Any]:
 def _fill_template(reader: ChunkReader, manifest: Manifest, like: T) -> T:
     """Return a template filled from the checkpoint. The template may be a part of the checkpoint's tree."""
     tree = open_tree(like, rank=0, size=1, for_restore=True, saved=match.saved_tree(manifest))
-    found = match.differences(tree.declared, tree.values, manifest)
+    found = match.find_differences(tree.declared, tree.values, manifest)
     lacking = tuple(one for one in found if one.kind != "unexpected")
     names = {number: one.path for number, one in enumerate(tree.declared)}
     if not lacking:
-        pairs = template_fill.shared_memory(tree, names)
-        conflicts = template_fill.conflicting_ties(tree, names, pairs, reader.fill, partial(known_equal, manifest))
-        lacking = match.tied_differences(
-            conflicts | template_fill.conflicting_overlaps(tree, names, reader.fill), tree.declared
+        pairs = template_fill.arrays_with_shared_memory(tree, names)
+        conflicts = template_fill.find_conflicting_ties(
+            tree, names, pairs, reader.fill_targets, partial(are_known_equal, manifest)
+        )
+        lacking = match.find_tied_differences(
+            conflicts | template_fill.find_conflicting_overlaps(tree, names, reader.fill_targets), tree.declared
         )
     if lacking:
         raise DoesNotFit(
@@ -231,15 +233,15 @@ def _fill_template(reader: ChunkReader, manifest: Manifest, like: T) -> T:
             differences=lacking,
             step=manifest.step,
         )
-    decoded = DecodedObjects(tree, names, twins={}, read=reader.fill, values=manifest.values, who="read")
+    decoded = DecodedObjects(tree, names, twins={}, read=reader.fill_targets, values=manifest.values, who="read")
     left = [number for number, name in names.items() if name not in decoded.filled]
-    reader.fill([(names[number], target) for number in left for target in tree.targets(number)])
+    reader.fill_targets([(names[number], target) for number in left for target in tree.targets(number)])
     made: Any = tree.rebuild(manifest.values)
     return made  # type: ignore[no-any-return]
 
 
 def nested_dicts(leaves: Mapping[str, Any]) -> Any:
-    """Return leaves as nested dicts, given by path; there is one level for each ``/``.
+    """Convert leaves by path into nested dicts, with one level for each ``/`` of the paths.
 
     Below a path that is a leaf itself, names keep their ``/``. A state that is a single leaf is returned as that leaf.
     """
@@ -314,4 +316,4 @@ def _has_ended(storage: Storage) -> bool:
     me = fence.this_process()
     ours = (found.owner.pid, found.owner.started) == (me.pid, me.started)
     here = bool(found.owner.machine) and found.owner.machine == me.machine and not ours
-    return found.released or (here and not fence.lives_here(found, me, place_of(storage)))
+    return found.released or (here and not fence.owner_is_alive_here(found, me, place_of(storage)))

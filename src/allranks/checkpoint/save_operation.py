@@ -20,7 +20,7 @@ from allranks.checkpoint.commit_events import SaveId
 from allranks.checkpoint.items import top_key
 from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.planner import PlannedFile, PreparedSave
-from allranks.checkpoint.stage import BlockPool, Bytes, ShardFile
+from allranks.checkpoint.stage import BlockPool, Bytes, ShardFileContent
 from allranks.digest import hasher
 from allranks.errors import AllranksError, CannotStore, Damaged, NotJsonable, NotThere, StorageError
 from allranks.storage.base import Storage
@@ -30,7 +30,7 @@ _FRAMEWORKS = ("numpy", "jax", "torch")
 
 @dataclass(frozen=True, slots=True)
 class SaveContent:
-    """What a save holds beside arrays.
+    """The content of a save other than its arrays.
 
     ``values``: JSON values by path. ``rank_values``: JSON values that are rank-local.
     ``extra``, ``metrics``: the arguments of ``save``.
@@ -46,7 +46,7 @@ def check_storable(values: Mapping[str, Any], extra: Any, *, rank: int) -> None:
     """Raise CannotStore for a value that JSON cannot hold without a change."""
     for path, value in {**values, "(extra)": extra}.items():
         try:
-            json_value.pack(value, what=path)
+            json_value.pack_json(value, value_name=path)
         except NotJsonable as error:
             raise CannotStore(
                 f"rank {rank}: a value of the state cannot be stored: {error}", ranks=(rank,), leaf=path
@@ -67,7 +67,7 @@ class SaveOperation:
     integrity: str
     prepared: PreparedSave
     content: SaveContent
-    files: tuple[ShardFile, ...]
+    files: tuple[ShardFileContent, ...]
     replace: bool
     compresses: bool = False
 
@@ -76,49 +76,58 @@ class SaveOperation:
         return paths.step_folder(self.identity.step)
 
     @property
-    def items(self) -> frozenset[str]:
+    def item_names(self) -> frozenset[str]:
         """The keys at the top of the state that is saved."""
         content, prepared = self.content, self.prepared
         arrays = [*(one.path for one in prepared.declared), *prepared.ties]
         return frozenset(map(top_key, (*arrays, *content.values, *content.rank_values)))
 
     def _file_name(self, item: str) -> str:
-        return paths.shard_file(self.rank, self.size, self.identity.nonce, item, compressed=self.compresses)
+        return paths.shard_file_name(self.rank, self.size, self.identity.nonce, item, is_compressed=self.compresses)
 
-    def write(self) -> Any:
-        """Write this rank's files. Return, for rank 0, the files by item, and this rank's rank-local values.
+    def write_files(self) -> Any:
+        """Write this rank's files.
+
+        Return what rank 0 needs for the manifest: the files by item, and the rank-local values.
 
         Returns None if there are neither.
         """
-        own = {path: json_value.pack(value, what=path) for path, value in self.content.rank_values.items()}
+        own = {path: json_value.pack_json(value, value_name=path) for path, value in self.content.rank_values.items()}
         try:
             planned = zip(self.prepared.files, self.files, strict=True)
             files = {plan.item: self._write_file(plan, file) for plan, file in planned}
         except BaseException as error:
             for file in self.files:
-                file.fail(error)
+                file.fail_write(error)
             raise
         return {"files": files, "values": own} if files or own else None
 
-    def _write_file(self, plan: PlannedFile, file: ShardFile) -> Any:
+    def _write_file(self, plan: PlannedFile, file: ShardFileContent) -> Any:
         name = self._file_name(plan.item)
-        frames = detect.zstd_library("compression").packed(file, plan.file_layout.blocks) if self.compresses else None
+        frames = (
+            detect.zstd_library("compression").compress_file(file, plan.file_layout.blocks) if self.compresses else None
+        )
         self.storage.write(f"{self.folder}/{name}", file if frames is None else frames)
         stored = [] if frames is None else list(accumulate(frames.lengths))
         return {
             "name": name,
             "bytes": file.size,
             "ends": plan.file_layout.ends,
-            "digests": file.digests,
+            "digests": file.chunk_digests,
             "stored": stored,
         }
 
-    def publish(self, acks: Sequence[Any]) -> None:
-        """Write the manifest. From then on the checkpoint exists. ``acks``: results of ``write``. On rank 0 only."""
+    def write_manifest(self, acks: Sequence[Any]) -> None:
+        """Write the manifest.
+
+        From then on the checkpoint exists. ``acks``: the results of ``write_files``, by rank. On rank 0 only.
+        """
         assert self.prepared.checkpoint_layout is not None
         there = [ack["files"] for ack in acks if ack is not None]
         files = [one[item] for item in self.prepared.items for one in there if item in one]
-        rows = {path: [json_value.unpack(ack["values"][path]) for ack in acks] for path in self.content.rank_values}
+        rows = {
+            path: [json_value.unpack_json(ack["values"][path]) for ack in acks] for path in self.content.rank_values
+        }
         manifest = Manifest(
             step=self.identity.step,
             nonce=self.identity.nonce,
@@ -157,7 +166,7 @@ class SaveOperation:
             if planned != found:
                 raise Damaged(f"the ranks' files have {found} bytes: expected {planned}")
             if prepared.read_back.done:
-                data = manifest_encode.without_leaves(data, prepared.leaves, integrity=self.integrity)
+                data = manifest_encode.remove_leaves(data, prepared.leaves, integrity=self.integrity)
             manifest_decode.decode_manifest(data, path=path)
         except Damaged as error:
             raise AllranksError(
@@ -174,7 +183,7 @@ class SaveOperation:
         except NotThere:
             return False
 
-    def discard(self) -> None:
+    def remove_files(self) -> None:
         """Remove this rank's files of a save that was aborted. ``allranks ckpt gc`` removes files that are left."""
         with suppress(StorageError):
             for plan in self.prepared.files:
@@ -184,31 +193,31 @@ class SaveOperation:
 
 def open_shard_file(
     tree: OpenTree,
-    planned: PlannedFile,
-    about: Mapping[str, Any],
+    planned_file: PlannedFile,
+    save_information: Mapping[str, Any],
     *,
     integrity: str,
     pools: tuple[BlockPool, BlockPool],
-    blocks: bool,
+    is_blocking: bool,
     check_abort: Callable[[], None],
-) -> ShardFile:
+) -> ShardFileContent:
     """Return the content of a file that this rank writes. It keeps its source arrays alive.
 
-    ``about``: goes into the header of the file.
+    ``save_information``: goes into the header of the file.
     ``pools``: the blocks for bytes in transit, and the blocks for copies.
-    ``blocks``: the program waits until the end of the save, so that nothing is copied.
+    ``is_blocking``: the program waits for the end of the save, so that nothing must be copied.
     ``check_abort``: called before every block; it raises to end the write.
     """
-    header = planned.file_layout.header({"allranks": json.dumps(about)})
+    header = planned_file.file_layout.make_header({"allranks": json.dumps(save_information)})
     sources: list[Bytes] = [np.frombuffer(header, np.uint8)]
     mutable = [False]
-    for part in planned.plan.parts:
-        data, changes = tree.cell_bytes(planned.arrays[part.leaf], part.cell)
+    for part in planned_file.plan.parts:
+        data, changes = tree.cell_bytes(planned_file.arrays[part.leaf], part.cell)
         sources.append(data if part.nbytes == data.size else data[part.start : part.start + part.nbytes])
-        mutable.append(changes and not blocks)
+        mutable.append(changes and not is_blocking)
     bounce, staging = pools
-    return ShardFile(
-        planned.file_layout,
+    return ShardFileContent(
+        planned_file.file_layout,
         sources,
         digest=hasher(integrity),
         bounce=bounce,
@@ -218,13 +227,13 @@ def open_shard_file(
     )
 
 
-def blocks_to_copy(tree: OpenTree, planned: PlannedFile) -> int:
+def count_blocks_to_copy(tree: OpenTree, planned_file: PlannedFile) -> int:
     """Return how many blocks of a file an asynchronous save copies: those that a program can change in place."""
     changes = [False]  # the header
-    for part in planned.plan.parts:
-        copies = tree.copies(planned.arrays[part.leaf])
+    for part in planned_file.plan.parts:
+        copies = tree.copies(planned_file.arrays[part.leaf])
         changes.append(any(copy.on_host and copy.framework != "jax" for copy in copies))
-    return sum(any(changes[copy.source] for copy in block.copies) for block in planned.file_layout.blocks)
+    return sum(any(changes[copy.source] for copy in block.copies) for block in planned_file.file_layout.blocks)
 
 
 def _library_versions() -> dict[str, str]:

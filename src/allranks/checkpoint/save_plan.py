@@ -1,9 +1,9 @@
-"""Plan which rank writes which bytes: arithmetic on declarations, equal on every rank, fast for 10,000 ranks.
+"""Plan which rank writes which bytes of a state. Every rank computes the same plan, also for 10,000 ranks.
 
-A cell that one rank holds is written by that rank. Cells that several ranks hold (replicas) are written once, divided
-among their holders by bytes. For that, the cells of equally split leaves are laid end to end in a line. Of R holders,
-the j-th writes the j-th of R equal parts of that line. A large cell on a border is cut there, between rows. No byte is
-sent between ranks.
+A *cell* is a part of a leaf that its sharding makes. A cell that one rank holds is written by that rank. Cells that
+several ranks hold (replicas) are written once, divided among their holders by bytes. For that, the cells of equally
+split leaves are laid end to end in a line. Of R holders, the j-th writes the j-th of R equal parts of that line. A
+large cell on a border is cut there, between rows. No byte is sent between ranks.
 
 A rank's file begins with the leaves with the largest elements, so that every part is aligned to its elements without
 gaps. Among them, leaves with fewer dimensions come first, and equally split leaves are adjacent.
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from allranks.arrays.base import Declared, Split
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.manifest import Run, Shard, Shards, StoredLeaf, compress_shards
+from allranks.checkpoint.manifest import Shard, ShardRun, ShardTable, StoredLeaf, compress_shards
 from allranks.extent import Extent
 from allranks.storage.base import PAGE
 
@@ -38,7 +38,9 @@ _HEADER_BASE, _ENTRY_BASE = 256, 80
 
 
 class WrittenPart(NamedTuple):
-    """A part of a leaf that a rank writes: ``extent`` of leaf number ``leaf``, to its file from byte ``begin`` on.
+    """A part of a leaf that a rank writes: ``extent`` of leaf number ``leaf``.
+
+    It is at byte ``begin`` of the rank's file.
 
     The part is the ``nbytes`` bytes from byte ``start`` on of the leaf's cell number ``cell``.
     """
@@ -76,7 +78,10 @@ class CheckpointLayout:
 
 
 class _PartBatch(NamedTuple):
-    """K parts of leaves with D dimensions, leaf by leaf; within a leaf, cells are in row-major order."""
+    """K parts of leaves that all have D dimensions, as arrays of shape [K] or [K, D].
+
+    They are ordered by leaf and cell.
+    """
 
     leaf: Ints  # [K], as are cell, rank, start and nbytes
     cell: Ints
@@ -87,9 +92,9 @@ class _PartBatch(NamedTuple):
     shape: Ints
 
 
-def file_plan(declared: Sequence[Declared], *, rank: int, size: int) -> FilePlan:
+def plan_file(declared_arrays: Sequence[Declared], *, rank: int, size: int) -> FilePlan:
     """Return the plan of the file that ``rank`` of ``size`` ranks writes."""
-    files = _Files(declared, size)
+    files = _RankFiles(declared_arrays, size)
     parts: list[WrittenPart] = []
     for batch, begin in files.batches():
         mine = np.flatnonzero(batch.rank == rank)
@@ -99,10 +104,10 @@ def file_plan(declared: Sequence[Declared], *, rank: int, size: int) -> FilePlan
     return FilePlan(tuple(parts), int(files.data_begin[rank]), int(files.end[rank]))
 
 
-def checkpoint_layout(declared: Sequence[Declared], *, size: int) -> CheckpointLayout:
+def plan_checkpoint_layout(declared_arrays: Sequence[Declared], *, size: int) -> CheckpointLayout:
     """Return which bytes of which files hold each leaf."""
-    files = _Files(declared, size)
-    runs: dict[int, tuple[Run, ...]] = {}
+    files = _RankFiles(declared_arrays, size)
+    runs: dict[int, tuple[ShardRun, ...]] = {}
     for batch, begin in files.batches():
         file = files.number[batch.rank]
         starts = np.flatnonzero(np.diff(batch.leaf, prepend=-1))
@@ -113,14 +118,14 @@ def checkpoint_layout(declared: Sequence[Declared], *, size: int) -> CheckpointL
             )
     leaves = {
         one.path: StoredLeaf(one.shape, one.dtype, one.kind, runs.get(number, ()), one.per_rank)
-        for number, one in enumerate(declared)
+        for number, one in enumerate(declared_arrays)
     }
     writers = tuple(np.flatnonzero(files.end).tolist())
     return CheckpointLayout(writers, tuple(files.end[list(writers)].tolist()), leaves)
 
 
-def join_layouts(layouts: Sequence[CheckpointLayout], order: Iterable[str]) -> CheckpointLayout:
-    """Return several layouts as one: the files of each follow those of the one before; leaves are in ``order``."""
+def join_layouts(layouts: Sequence[CheckpointLayout], leaf_order: Iterable[str]) -> CheckpointLayout:
+    """Join several layouts into one. Files are numbered on from layout to layout; leaves are in ``leaf_order``."""
     leaves: dict[str, StoredLeaf] = {}
     before = 0
     for one in layouts:
@@ -128,7 +133,7 @@ def join_layouts(layouts: Sequence[CheckpointLayout], order: Iterable[str]) -> C
         before += len(one.writers)
     writers = tuple(chain.from_iterable(one.writers for one in layouts))
     return CheckpointLayout(
-        writers, tuple(chain.from_iterable(one.bytes for one in layouts)), {path: leaves[path] for path in order}
+        writers, tuple(chain.from_iterable(one.bytes for one in layouts)), {path: leaves[path] for path in leaf_order}
     )
 
 
@@ -137,14 +142,16 @@ def _shift_files(leaf: StoredLeaf, files: int) -> StoredLeaf:
     return replace(leaf, runs=runs)
 
 
-def _runs_of_shards(file: Ints, begin: Ints, offset: Ints, shape: Ints) -> tuple[Run, ...]:
+def _runs_of_shards(file: Ints, begin: Ints, offset: Ints, shape: Ints) -> tuple[ShardRun, ...]:
     if len(file) == 1:
-        return (Run(Shard(int(file[0]), int(begin[0]), Extent(tuple(offset[0].tolist()), tuple(shape[0].tolist())))),)
-    return compress_shards(Shards(file, begin, offset, shape))
+        return (
+            ShardRun(Shard(int(file[0]), int(begin[0]), Extent(tuple(offset[0].tolist()), tuple(shape[0].tolist())))),
+        )
+    return compress_shards(ShardTable(file, begin, offset, shape))
 
 
-class _Files:
-    """The positions at which each rank's data begins and ends in its file. ``number``: the file's index in all."""
+class _RankFiles:
+    """For each rank, the bytes at which data begins and ends in its file. ``number``: the number of the rank's file."""
 
     def __init__(self, declared: Sequence[Declared], size: int) -> None:
         self._declared = declared
@@ -213,7 +220,9 @@ def _writers_of_cells(split: Split) -> Ints:
 
 
 def _split_numbers(declared: Sequence[Declared]) -> dict[int, int]:
-    """Return a number for each split, by the split's id. Equal splits have one number.
+    """Number the distinct splits of these leaves.
+
+    Return the number by ``id(split)``; equal splits have the same number.
 
     A split may name 10,000 ranks, so it is hashed only once.
     """
@@ -228,7 +237,7 @@ def _without_empty_parts(batch: _PartBatch) -> _PartBatch:
 
 
 def _cells_of_leaves(numbers: Ints, shapes: Ints, split: Split, item: int) -> _PartBatch:
-    """Return all cells of some equally split leaves as a batch; ``rank`` is filled in later."""
+    """Return all cells of leaves that have the same split as one batch. Its field ``rank`` is not set yet."""
     many, dims = shapes.shape
     cuts = np.array(split.cuts, np.int64)
     index = np.indices(split.cuts).reshape(dims, -1).T if dims else np.zeros((1, 0), np.int64)
@@ -273,7 +282,7 @@ def _divide_among_holders(cells: _PartBatch, holders: Ints) -> _PartBatch:
 
 
 def _cut_cell(cells: _PartBatch, at: int, holders: Ints, start: Ints, total: Ints) -> Iterator[tuple[object, ...]]:
-    """Yield the pieces of cell number ``at``, cut between rows at the borders of its holders' parts of the line."""
+    """Yield the pieces of cell number ``at`` that its holders write, cut between rows."""
     leaf, cell, _, _, nbytes, offset, shape = (column[at].tolist() for column in cells)
     axis = next(axis for axis, many in enumerate(shape) if many > 1)
     rows, row, replicas = shape[axis], nbytes // shape[axis], holders.shape[1]
@@ -292,6 +301,6 @@ def _entry_bound(one: Declared) -> int:
     return _ENTRY_BASE + len(json.dumps(one.path)) + 3 * digits + 4 * len(one.shape) + 2 * 16
 
 
-def total_bytes(declared: Iterable[Declared]) -> int:
+def total_bytes(declared_arrays: Iterable[Declared]) -> int:
     """Return the sum of the bytes of all arrays."""
-    return sum(math.prod(one.shape) * DTYPES[one.dtype].size for one in declared)
+    return sum(math.prod(one.shape) * DTYPES[one.dtype].size for one in declared_arrays)

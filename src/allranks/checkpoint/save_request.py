@@ -14,12 +14,12 @@ from allranks.errors import AllranksError, BadArgument, BarrierTimeout, CannotSt
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedSave:
     """A save that is durable and complete.
 
-    ``bytes``: the size of all ranks' files. ``copied``: the host memory, in bytes, for this rank's copy; it is kept for
-    the next save. ``seconds``: from the call of ``save`` to the commit. ``blocked``: how many of these ``save`` took on
-    this rank.
+    ``bytes``: the size of all ranks' files. ``copied``: the bytes of host memory for this rank's copies, which are kept
+    for the next save. ``seconds``: from the call of ``save`` to the commit. ``blocked``: the seconds until ``save``
+    returned on this rank.
     """
 
     step: int
@@ -40,13 +40,13 @@ class SaveHandle:
         self.step = step
         self.blocked = 0.0
         self._ended = threading.Event()
-        self._result: Committed | BaseException | None = None
+        self._result: CommittedSave | BaseException | None = None
 
     def done(self) -> bool:
         """Return whether the save has ended, with success or not."""
         return self._ended.is_set()
 
-    def wait(self, timeout: float | None = None) -> Committed:
+    def wait(self, timeout: float | None = None) -> CommittedSave:
         """Wait for the end of the save. Return the commit, or raise the error of the save, the same on every rank.
 
         Raises BarrierTimeout if the save takes longer than ``timeout`` seconds.
@@ -62,7 +62,7 @@ class SaveHandle:
             raise self._result
         return self._result
 
-    def end(self, result: Committed | BaseException) -> None:
+    def set_result(self, result: CommittedSave | BaseException) -> None:
         """Set the result of the save. Only the save calls this."""
         self._result = result
         self._ended.set()
@@ -70,12 +70,12 @@ class SaveHandle:
 
 @dataclass(frozen=True, slots=True)
 class SaveSettings:
-    """How a Checkpointer saves.
+    """The settings with which a Checkpointer saves.
 
     ``integrity``: the name of the digest.
     ``memory``: the most bytes of host memory for copies; None: as much as this rank's part takes.
     ``timeout``: the seconds from the call of ``save`` to the commit.
-    ``choices``: for leaves that differ over the ranks. ``items``: each of these items gets its own files.
+    ``choices``: what is saved of leaves that differ over the ranks. ``items``: each of these items gets its own files.
     ``compresses``: chunks are compressed. ``durable``: a save survives its hosts, and is reported as saved.
     """
 
@@ -110,15 +110,15 @@ class SaveOrder:
     refused: AllranksError | None = None
 
 
-def convert_metrics(order: SaveOrder) -> SaveOrder:
+def convert_metrics(save_order: SaveOrder) -> SaveOrder:
     """Return the order with its metrics converted to numbers. If that fails, ``refused`` is the error."""
     try:
-        return replace(order, metrics=as_numbers({} if order.metrics is None else order.metrics))
+        return replace(save_order, metrics=metrics_as_floats({} if save_order.metrics is None else save_order.metrics))
     except (CannotStore, BadArgument) as error:
-        return replace(order, metrics={}, refused=order.refused or error)
+        return replace(save_order, metrics={}, refused=save_order.refused or error)
 
 
-def as_numbers(metrics: Any) -> dict[str, float]:
+def metrics_as_floats(metrics: Any) -> dict[str, float]:
     """Return metrics as floats, given numbers or arrays with one element, of any framework.
 
     Raises CannotStore for a value that is not a number, BadArgument if ``metrics`` is not a mapping of names.
@@ -135,7 +135,7 @@ def as_numbers(metrics: Any) -> dict[str, float]:
 
 
 @runtime_checkable
-class Gatherable(Protocol):
+class GatherableValue(Protocol):
     """A value in ``extra`` of which each rank holds a part."""
 
     def gathered(self) -> Any:
@@ -147,7 +147,7 @@ def resolve_gatherables(extra: Any) -> Any:
 
     All ranks must have the same number of Gatherables.
     """
-    if isinstance(extra, Gatherable):
+    if isinstance(extra, GatherableValue):
         return extra.gathered()
     if type(extra) is dict:
         found = {

@@ -27,12 +27,12 @@ from allranks.checkpoint.retention_policy import Saved
 from allranks.checkpoint.save_operation import (
     SaveContent,
     SaveOperation,
-    blocks_to_copy,
     check_storable,
+    count_blocks_to_copy,
     open_shard_file,
 )
 from allranks.checkpoint.save_request import (
-    Committed,
+    CommittedSave,
     SaveHandle,
     SaveOrder,
     SaveSettings,
@@ -56,15 +56,18 @@ _CHECK_INTERVAL = 1.0
 
 
 class CommitHooks(Protocol):
-    """Functions that rank 0 calls before a manifest is written, and after the commit."""
+    """What rank 0 calls before a manifest is written, and after a save is committed."""
 
     def before_commit(self) -> None: ...
 
     def after_commit(self, saved: Saved, *, replaced: bool) -> None: ...
 
 
-class Saver:
-    """One rank's saves into ``storage``. ``nonce``: of the run, equal on every rank. ``hooks``: on rank 0 only."""
+class RunSaver:
+    """Saves into ``storage``, one save at a time, on one rank.
+
+    ``nonce``: equal on every rank. ``hooks``: on rank 0 only.
+    """
 
     def __init__(
         self,
@@ -84,13 +87,13 @@ class Saver:
         self._last: SaveHandle | None = None
         self.committed: int | None = None  # the last committed step
 
-    def save(self, order: SaveOrder, state: object) -> SaveHandle:
+    def start_save(self, order: SaveOrder, state: object) -> SaveHandle:
         """Save, and return when the program may change the state. **Every rank must call.**
 
         Raises the error of the save before.
         """
         began = time.monotonic()
-        self.settle()
+        self.wait_for_save()
         self._count += 1
         order = self._gather_extra(convert_metrics(order))
         operation = self._open_and_compare(order, state)
@@ -100,34 +103,34 @@ class Saver:
         work = (operation, order, handle, began)
         if order.wait:
             self._write_and_commit(*work)
-            self.settle()
+            self.wait_for_save()
             return handle
         threading.Thread(target=self._write_and_commit, args=work, name=f"allranks-save-{order.step}").start()
         for file in operation.files:
-            file.stage(self._settings.copy_threads)
+            file.copy_mutable_blocks(self._settings.copy_threads)
         _LOG.debug("save of step %d on rank %d: copied (the training continues)", *said)
         handle.blocked = time.monotonic() - began
         return handle
 
-    def prepare(self, state: object) -> None:
+    def allocate_copies(self, state: object) -> None:
         """Allocate the memory for copies of a state in the background, because that would delay the first save."""
         try:
-            tree = open_world_tree(state, self._world, choose=self._settings.choices.among)
-            many = sum(blocks_to_copy(tree, planned) for planned in self._planner.prepare(tree).files)
+            tree = open_world_tree(state, self._world, choose=self._settings.choices.choices_for_paths)
+            many = sum(count_blocks_to_copy(tree, planned) for planned in self._planner.prepare_save(tree).files)
         except Exception:  # any error of the state's own code: the save reports it
             return
-        threading.Thread(target=self._pools[1].prepare, args=(many,), name="allranks-memory").start()
+        threading.Thread(target=self._pools[1].allocate_blocks, args=(many,), name="allranks-memory").start()
 
-    def end(self) -> None:
+    def stop_allocation(self) -> None:
         """Stop allocating memory for copies in the background."""
-        self._pools[1].end()
+        self._pools[1].stop_allocation()
 
     def rewind(self, resumed: int) -> None:
-        """Take note that the training continued from step ``resumed``. Commits after it belong to another branch."""
+        """Forget commits after step ``resumed``, because the training continues from there."""
         if self.committed is not None and self.committed > resumed:
             self.committed = None
 
-    def settle(self) -> None:
+    def wait_for_save(self) -> None:
         """Wait for the running save, if there is one. Raises its error, but only once."""
         last, self._last = self._last, None
         if last is not None:
@@ -144,7 +147,7 @@ class Saver:
             return replace(order, extra=None, refused=order.refused or refused)
 
     def _open_and_compare(self, order: SaveOrder, state: object) -> SaveOperation:
-        """Open the state, keep everything to be written alive, and check that all ranks save the same.
+        """Prepare a save of the state, and check that all ranks save the same. The arrays to write are kept alive.
 
         Every rank must call. Raises Mismatch, or the error of the first rank that cannot save.
         """
@@ -155,10 +158,14 @@ class Saver:
         while not agreed:
             try:
                 if error is None:
-                    tree = open_world_tree(state, world, choose=self._settings.choices.among) if tree is None else tree
+                    tree = (
+                        open_world_tree(state, world, choose=self._settings.choices.choices_for_paths)
+                        if tree is None
+                        else tree
+                    )
                     values = {**tree.values, **tree.main_values, **tree.rank_values}
                     check_storable(values, order.extra, rank=world.rank)
-                    operation = self._make_operation(order, tree, self._planner.prepare(tree))
+                    operation = self._make_operation(order, tree, self._planner.prepare_save(tree))
             except Exception as refused:  # any error: the other ranks must not wait for this rank
                 error = refused
             try:
@@ -180,12 +187,12 @@ class Saver:
         values = agree.describe_values({**tree.values, "(extra)": order.extra}) if tree and operation else {}
         values |= dict.fromkeys(tree.rank_values, "a value of each rank") if tree and operation else {}
         said = show(digest(prepared.digest if prepared else "", json.dumps(values)))
-        return agree.agree(
+        return agree.compare_save_over_ranks(
             self._world,
             CollectiveEntry(self._count, order.step, said, True, call_site()),
             error=error,
-            describe=partial(_describe_leaves, prepared, values),
-            claim=claim_of(tree, self._world, name="save") if tree and operation else None,
+            describe_leaves=partial(_describe_leaves, prepared, values),
+            state_claim=claim_of(tree, self._world, name="save") if tree and operation else None,
         )
 
     def _make_operation(self, order: SaveOrder, tree: OpenTree, prepared: PreparedSave) -> SaveOperation:
@@ -195,10 +202,10 @@ class Saver:
         make = partial(
             open_shard_file,
             tree,
-            about={"step": order.step, "nonce": identity.nonce, "rank": rank},
+            save_information={"step": order.step, "nonce": identity.nonce, "rank": rank},
             integrity=integrity,
             pools=self._pools,
-            blocks=order.wait,
+            is_blocking=order.wait,
             check_abort=self._abort_check(identity),
         )
         files = tuple(map(make, prepared.files))
@@ -228,30 +235,30 @@ class Saver:
         def publish(acks: Sequence[Any]) -> None:
             assert self._hooks is not None
             self._hooks.before_commit()
-            operation.publish(acks)
+            operation.write_manifest(acks)
 
         try:
             self._commit_protocol.run_save(
                 operation.identity,
-                write=operation.write,
+                write_part=operation.write_files,
                 publish_manifest=publish,
                 is_published=operation.is_published,
-                discard=operation.discard,
+                discard_part=operation.remove_files,
                 timeout=self._settings.timeout,
             )
         except BaseException as error:
             self._renew_pools()
-            handle.end(error)
+            handle.set_result(error)
             return
         self.committed = order.step
-        seconds, copied = time.monotonic() - began, self._pools[1].allocated
-        result = Committed(order.step, operation.folder, operation.prepared.nbytes, seconds, handle.blocked, copied)
+        seconds, copied = time.monotonic() - began, self._pools[1].allocated_bytes
+        result = CommittedSave(order.step, operation.folder, operation.prepared.nbytes, seconds, handle.blocked, copied)
         try:
             if self._hooks is not None:
-                saved = Saved(order.step, order.metrics, operation.items if self._settings.items else frozenset())
+                saved = Saved(order.step, order.metrics, operation.item_names if self._settings.items else frozenset())
                 self._hooks.after_commit(saved, replaced=order.replace)
         finally:  # in any case, the save is committed for all ranks
-            handle.end(result)
+            handle.set_result(result)
             progress.saved = order.step if self._settings.durable else progress.saved
             if self._world.is_main and self._settings.durable:
                 agent.load().report("saved", step=order.step)

@@ -1,4 +1,4 @@
-"""Copy arrays into reused blocks of memory, digest them, and pass them to the storage.
+"""Copy arrays into reused blocks of memory, and compute the digests of their chunks for the storage to write.
 
 Fresh memory is ten times slower than used memory, so a save copies into the blocks of the save before. Bytes that may
 change when the program continues are copied before ``save`` returns. Other bytes are copied when their block is
@@ -36,15 +36,15 @@ class BlockPool:
         self._ends = False
 
     @property
-    def allocated(self) -> int:
+    def allocated_bytes(self) -> int:
         """The size of all blocks in bytes, in use or not."""
         return self._count * BLOCK
 
-    def holds(self, many: int) -> bool:
-        """Return whether the pool may have this many blocks."""
-        return self._limit is None or many <= self._limit
+    def may_hold(self, block_count: int) -> bool:
+        """Return whether the limit allows this many blocks."""
+        return self._limit is None or block_count <= self._limit
 
-    def take(self, given_up: Callable[[], bool] = lambda: False) -> Bytes | None:
+    def take_block(self, given_up: Callable[[], bool] = lambda: False) -> Bytes | None:
         """Return a block. If all are in use, wait until one is returned, or until ``given_up()`` (then return None)."""
         with self._changed:
             self._changed.wait_for(lambda: self._free or self._may_grow() or given_up())
@@ -55,29 +55,32 @@ class BlockPool:
             self._count += 1
         return fresh_block()
 
-    def give_back(self, block: Bytes) -> None:
-        """Put a block back into the pool."""
+    def return_block(self, block: Bytes) -> None:
+        """Return a block that ``take_block`` has handed out to the pool."""
         with self._changed:
             self._free.append(block)
             self._changed.notify()
 
-    def prepare(self, many: int) -> None:
-        """Allocate and touch blocks until there are ``many``, as far as the limit allows. For a background thread."""
+    def allocate_blocks(self, block_count: int) -> None:
+        """Allocate and touch blocks until there are ``block_count``, as far as the limit allows.
+
+        For a background thread.
+        """
         while True:
             with self._changed:
-                if self._ends or self._count >= many or not self._may_grow():
+                if self._ends or self._count >= block_count or not self._may_grow():
                     return
                 self._count += 1
             block = fresh_block()
             block[:: mmap.PAGESIZE] = 0
-            self.give_back(block)
+            self.return_block(block)
 
-    def end(self) -> None:
-        """Make ``prepare`` return after its current block."""
+    def stop_allocation(self) -> None:
+        """Make ``allocate_blocks`` return after its current block."""
         self._ends = True
 
-    def wake(self) -> None:
-        """Make threads that wait in ``take`` check again whether to give up."""
+    def wake_waiters(self) -> None:
+        """Make threads that wait in ``take_block`` check again whether to give up."""
         with self._changed:
             self._changed.notify_all()
 
@@ -95,12 +98,13 @@ def fresh_block() -> Bytes:
     return whole[begin : begin + BLOCK]
 
 
-class ShardFile:
-    """The content of one rank's file (a BlockSource).
+class ShardFileContent:
+    """The content of one rank's file, in blocks that the storage requests (a BlockSource).
 
     ``sources``: the bytes of the header, then of every part in the layout. ``digest``: returns the digest of a chunk.
-    ``mutable``: for each source, whether the program may change its bytes. ``stage`` copies the blocks with such bytes
-    into blocks of ``staging``. Other blocks are copied into blocks of ``bounce`` when they are requested.
+    ``mutable``: for each source, whether the program may change its bytes. ``copy_mutable_blocks`` copies the blocks
+    with such bytes into blocks of ``staging``. Other blocks are copied into blocks of ``bounce`` when they are
+    requested.
     ``check_abort``: called before each block; it raises to end the write.
 
     If ``staging`` has room for all copies, no block is returned before all are copied: writing would only slow down the
@@ -131,7 +135,7 @@ class ShardFile:
         self._staged: dict[int, _StagedBlock] = {number: _StagedBlock() for number in to_stage}
         self._in_use: dict[int, tuple[Bytes, BlockPool]] = {}
         self._may_begin = threading.Event()
-        if not to_stage or not staging.holds(len(to_stage)):
+        if not to_stage or not staging.may_hold(len(to_stage)):
             self._may_begin.set()
         self._failure: BaseException | None = None
 
@@ -140,15 +144,18 @@ class ShardFile:
         return self._layout.plan.bytes
 
     @property
-    def digests(self) -> list[str]:
+    def chunk_digests(self) -> list[str]:
         """The digests of all chunks. They are complete when all blocks were requested."""
         return [digest for block in self._digests for digest in block]
 
-    def stage(self, threads: int) -> None:
-        """Copy the bytes that the program may change. If ``staging`` has too few blocks, wait until some are free."""
+    def copy_mutable_blocks(self, thread_count: int) -> None:
+        """Copy the blocks with bytes that the program may change.
+
+        If ``staging`` has too few blocks, wait until some are free.
+        """
         numbers, turn = iter(sorted(self._staged)), threading.Lock()
-        with ThreadPoolExecutor(threads) as workers:
-            for done in [workers.submit(self._stage_blocks, numbers, turn) for _ in range(threads)]:
+        with ThreadPoolExecutor(thread_count) as workers:
+            for done in [workers.submit(self._stage_blocks, numbers, turn) for _ in range(thread_count)]:
                 done.result()
         self._may_begin.set()
 
@@ -157,22 +164,22 @@ class ShardFile:
             while True:
                 with turn:  # blocks of memory are handed out in the order in which they are written
                     number = next(numbers, None)
-                    block = None if number is None else self._staging.take(self._has_failed)
+                    block = None if number is None else self._staging.take_block(self._has_failed)
                 if number is None or block is None:
                     return
                 self._fill_block(block, number)
-                self._staged[number].fill(block)
+                self._staged[number].fill_block(block)
         except BaseException as error:
-            self.fail(error)
+            self.fail_write(error)
             raise
 
-    def fail(self, error: BaseException) -> None:
+    def fail_write(self, error: BaseException) -> None:
         """Stop all threads that work on this file. ``block`` then raises the error."""
         self._failure = error
         self._may_begin.set()
         for staged in list(self._staged.values()):
             staged.ready.set()
-        self._staging.wake()
+        self._staging.wake_waiters()
 
     def _has_failed(self) -> bool:
         return self._failure is not None
@@ -199,7 +206,7 @@ class ShardFile:
     def _filled_block(self, number: int) -> tuple[Bytes, BlockPool]:
         staged = self._staged.get(number)
         if staged is None:
-            block = self._bounce.take()
+            block = self._bounce.take_block()
             assert block is not None
             self._fill_block(block, number)
             return block, self._bounce
@@ -211,7 +218,7 @@ class ShardFile:
 
     def done(self, number: int) -> None:
         block, pool = self._in_use.pop(number)
-        pool.give_back(block)
+        pool.return_block(block)
 
 
 class _StagedBlock:
@@ -221,6 +228,6 @@ class _StagedBlock:
         self.ready = threading.Event()
         self.block: Bytes | None = None
 
-    def fill(self, block: Bytes) -> None:
+    def fill_block(self, block: Bytes) -> None:
         self.block = block
         self.ready.set()

@@ -1,4 +1,4 @@
-"""Summarise a manifest for people: sizes, dtypes and how leaves are sharded."""
+"""Describe a manifest as text for people: sizes, dtypes and shardings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest, StoredLeaf, expand_runs
 
 
-def nbytes(leaf: StoredLeaf) -> int:
+def leaf_bytes(leaf: StoredLeaf) -> int:
     """Return the size of a leaf in bytes."""
     return math.prod(leaf.shape) * DTYPES[leaf.dtype].size
 
 
-def total_bytes(manifest: Manifest) -> int:
+def checkpoint_bytes(manifest: Manifest) -> int:
     """Return the size of all files of a checkpoint, in bytes."""
     return sum(file.size for file in manifest.files)
 
@@ -38,7 +38,7 @@ def describe_sharding(leaf: StoredLeaf) -> str:
     return " x ".join(map(str, cuts)) if math.prod(cuts) == count else f"{count} parts"
 
 
-def files_of(leaf: StoredLeaf) -> int:
+def count_files(leaf: StoredLeaf) -> int:
     """Return the number of files that hold bytes of a leaf."""
     return len(np.unique(expand_runs(leaf.runs, len(leaf.shape)).file))
 

@@ -1,4 +1,4 @@
-"""Fill a template from a checkpoint: leaves that share memory, objects of registered types, no garbage collection.
+"""Fill the leaves of a template that need care: leaves that share memory, and objects of registered types.
 
 If two leaves of a template share one memory, two leaves of a checkpoint fit them only if both hold the same bytes.
 Objects of registered types are made before anything else is filled. So if one cannot be made, nothing has changed.
@@ -28,39 +28,46 @@ Read = Callable[[Sequence[tuple[str, Target]]], None]
 _REMEDY = "Restore it with the code that saved it, or with a decode that accepts the saved tree."
 
 
-def shared_memory(tree: OpenTree, present: Collection[int]) -> dict[int, int]:
-    """Return the arrays of a template that share one memory with another array, with the number of that array.
+def arrays_with_shared_memory(tree: OpenTree, present_arrays: Collection[int]) -> dict[int, int]:
+    """Return each array of a template that shares its memory with another one, mapped to the number of that other
+    array.
 
-    It is the first array with this memory that is ``present``.
+    The other array is the first one of ``present_arrays`` that has this memory.
     """
     first: dict[object, int] = {}
     found = {}
-    for number in [*present, *(number for number in range(len(tree.declared)) if number not in present)]:
+    for number in [*present_arrays, *(number for number in range(len(tree.declared)) if number not in present_arrays)]:
         memory = tree.memory(number)
-        if memory is not None and (other := first.setdefault(memory, number)) != number and other in present:
+        if memory is not None and (other := first.setdefault(memory, number)) != number and other in present_arrays:
             found[number] = other
     return found
 
 
-def conflicting_ties(
-    tree: OpenTree, names: Mapping[int, str], pairs: Mapping[int, int], read: Read, same: Callable[[str, str], bool]
+def find_conflicting_ties(
+    tree: OpenTree,
+    names: Mapping[int, str],
+    tied_pairs: Mapping[int, int],
+    read: Read,
+    are_equal: Callable[[str, str], bool],
 ) -> dict[int, int]:
-    """Return those pairs of arrays with one memory whose saved bytes differ in this rank's part. Changes no array.
+    """Return the pairs of arrays that share memory although their saved bytes differ in this rank's part.
+
+    Changes no array.
 
     ``names``: the names of arrays in the checkpoint. ``read``: fills targets from the checkpoint; its errors are
     raised.
-    ``same``: returns whether two names are known to have equal bytes.
+    ``are_equal``: returns whether two names are known to have equal bytes.
     """
     return {
         number: other
-        for number, other in pairs.items()
-        if not same(names[number], names[other])
+        for number, other in tied_pairs.items()
+        if not are_equal(names[number], names[other])
         and not _hold_equal_bytes(tree.targets(number), names[number], names[other], read)
     }
 
 
 class _TemplateMemory(NamedTuple):
-    """Memory of a template that is filled in place: a part of array ``number``, from address ``begin`` to ``end``."""
+    """Memory that is filled in place: a part of the template's array ``number``, from address ``begin`` to ``end``."""
 
     begin: int
     end: int
@@ -68,14 +75,14 @@ class _TemplateMemory(NamedTuple):
     target: Target
 
 
-def conflicting_overlaps(tree: OpenTree, names: Mapping[int, str], read: Read) -> dict[int, int]:
+def find_conflicting_overlaps(tree: OpenTree, names: Mapping[int, str], read: Read) -> dict[int, int]:
     """Return the arrays of a template that overlap in memory, and whose saved values conflict, with the other array.
 
     Views of one memory overlap. Changes no array. ``names``: the names of arrays in the checkpoint. ``read``: fills
     targets from the checkpoint; its errors are raised.
     """
     found: dict[int, int] = {}
-    for group in _groups(tree, names):
+    for group in _overlapping_groups(tree, names):
         begin = group[0].begin
         memory = np.empty(max(part.end for part in group) - begin, np.uint8)
         views = [_view_of(memory, part, begin) for part in group]
@@ -88,7 +95,7 @@ def conflicting_overlaps(tree: OpenTree, names: Mapping[int, str], read: Read) -
     return found
 
 
-def _groups(tree: OpenTree, names: Mapping[int, str]) -> Iterator[list[_TemplateMemory]]:
+def _overlapping_groups(tree: OpenTree, names: Mapping[int, str]) -> Iterator[list[_TemplateMemory]]:
     """Yield groups of parts whose memories overlap. Parts with exactly the same memory do not count as overlapping."""
     parts = [
         _TemplateMemory(*_byte_range(target.buffer), number, target)
@@ -109,7 +116,7 @@ def _groups(tree: OpenTree, names: Mapping[int, str]) -> Iterator[list[_Template
 
 
 def _distinct_parts(group: Sequence[_TemplateMemory]) -> Iterator[list[_TemplateMemory]]:
-    """Yield the group with one part for each memory, if it has several memories."""
+    """Yield one part for each distinct memory range of a group, if the group has several."""
     if len(group) > 1:
         once = list({(part.begin, part.end, part.target.buffer.strides): part for part in reversed(group)}.values())
         yield from [once[::-1]] if len(once) > 1 else ()
@@ -134,7 +141,7 @@ def _view_of(memory: NDArray[np.uint8], part: _TemplateMemory, begin: int) -> ND
 
 def _hold_equal_bytes(targets: Sequence[Target], one: str, other: str, read: Read) -> bool:
     for target in targets:
-        for extent in _pieces(target.extent, target.buffer.dtype.itemsize):
+        for extent in _split_into_pieces(target.extent, target.buffer.dtype.itemsize):
             a, b = (np.empty(extent.shape, target.buffer.dtype) for _ in range(2))
             read([(one, Target(extent, a)), (other, Target(extent, b))])
             if a.tobytes() != b.tobytes():
@@ -142,7 +149,7 @@ def _hold_equal_bytes(targets: Sequence[Target], one: str, other: str, read: Rea
     return True
 
 
-def _pieces(extent: Extent, item: int) -> Iterator[Extent]:
+def _split_into_pieces(extent: Extent, item: int) -> Iterator[Extent]:
     """Yield an extent in pieces of some rows, each of a limited number of bytes."""
     if not extent.shape:
         yield extent
@@ -156,8 +163,8 @@ def _pieces(extent: Extent, item: int) -> Iterator[Extent]:
 class DecodedObjects:
     """The objects of registered types in a tree, made from a checkpoint. ``filled``: the arrays read for them.
 
-    ``names``: the names of arrays in the checkpoint. ``twins``: for arrays that share memory with another array, the
-    other array, which is filled. ``read``: fills targets. ``who``: names the caller in errors.
+    ``names``: the names of arrays in the checkpoint. ``twins``: maps an array to the other array with the same memory,
+    which is filled instead. ``read``: fills targets. ``who``: names the caller in errors.
 
     Raises DoesNotFit, and the errors of ``read``. The template's arrays are then unchanged.
     """
@@ -183,12 +190,12 @@ class DecodedObjects:
             read(targets)
             tree.decode(values)
         except BaseException as error:
-            self.undo()
+            self.restore_previous_values()
             if isinstance(error, DoesNotFit):
                 raise DoesNotFit(f"{who}: {error}. Nothing has changed.", differences=(), remedy=_REMEDY) from error
             raise
 
-    def undo(self) -> None:
+    def restore_previous_values(self) -> None:
         """Restore the previous values of the template's arrays that were filled."""
         for buffer, before in self._before:
             buffer[...] = before

@@ -16,7 +16,7 @@ from allranks.storage.base import BLOCK, BlockSource
 _LEVEL = 1
 
 
-class Frames:
+class CompressedFile:
     """The content of a compressed file (a BlockSource). ``lengths``: the lengths of its frames, in bytes."""
 
     def __init__(self, frames: Sequence[bytes]) -> None:
@@ -33,8 +33,8 @@ class Frames:
         """Do nothing, because the memory is released with this object."""
 
 
-def packed(source: BlockSource, blocks: Sequence[BlockPlan], *, threads: int = 2) -> Frames:
-    """Compress a plain file, one frame for each chunk. The compressed file is in memory as a whole."""
+def compress_file(source: BlockSource, blocks: Sequence[BlockPlan], *, threads: int = 2) -> CompressedFile:
+    """Compress a plain file, one frame for each chunk. The whole compressed file is in memory."""
     local = threading.local()
 
     def pack(number: int) -> list[bytes]:
@@ -46,10 +46,10 @@ def packed(source: BlockSource, blocks: Sequence[BlockPlan], *, threads: int = 2
         return frames
 
     with ThreadPoolExecutor(threads) as workers:
-        return Frames([frame for frames in workers.map(pack, range(len(blocks))) for frame in frames])
+        return CompressedFile([frame for frames in workers.map(pack, range(len(blocks))) for frame in frames])
 
 
-def unpacked(frame: memoryview, size: int) -> bytes:
+def decompress_chunk(frame: memoryview, size: int) -> bytes:
     """Decompress a frame; return its chunk of ``size`` bytes. Raises ValueError for an invalid frame."""
     try:
         if zstandard.frame_content_size(frame) != size:

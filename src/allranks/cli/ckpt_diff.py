@@ -8,15 +8,15 @@ from typing import Any
 
 from allranks.checkpoint import summary
 from allranks.checkpoint.compare import (
+    ArrayDistance,
+    CheckpointComparison,
     ComparedCheckpoint,
-    Comparison,
-    Distance,
     LeafChange,
     ValueChange,
     compare_checkpoints,
     leaves_to_read,
 )
-from allranks.checkpoint.json_value import pack
+from allranks.checkpoint.json_value import pack_json
 from allranks.cli import screen
 from allranks.cli.place import Place, load_manifest, parse_checkpoint, parse_place
 from allranks.errors import NotThere
@@ -36,18 +36,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     (place_a, a), (place_b, b) = (load_manifest(at) for at in _places(arguments))
-    total = sum(summary.nbytes(side.leaves[path]) for path in leaves_to_read(a, b) for side in (a, b))
+    total = sum(summary.leaf_bytes(side.leaves[path]) for path in leaves_to_read(a, b) for side in (a, b))
     with screen.waiting("compare", total) as bar:
         found = compare_checkpoints(
             ComparedCheckpoint(place_a.storage, a, place_a.folder),
             ComparedCheckpoint(place_b.storage, b, place_b.folder),
-            progress=bar.advance,
+            report_progress=bar.advance,
         )
     if arguments.json:
         screen.show_json(_document(place_a, place_b, found))
     else:
         _show(place_a, place_b, found)
-    return 0 if found.equal else 1
+    return 0 if found.is_equal else 1
 
 
 def _places(arguments: argparse.Namespace) -> tuple[Place, Place]:
@@ -59,11 +59,11 @@ def _places(arguments: argparse.Namespace) -> tuple[Place, Place]:
     return parse_checkpoint(arguments.a), parse_checkpoint(arguments.b)
 
 
-def _document(a: Place, b: Place, found: Comparison) -> dict[str, Any]:
+def _document(a: Place, b: Place, found: CheckpointComparison) -> dict[str, Any]:
     return {
         "a": str(a),
         "b": str(b),
-        "equal": found.equal,
+        "equal": found.is_equal,
         "unchanged": found.unchanged,
         "leaves": [_leaf(change) for change in found.leaves],
         "values": [
@@ -89,9 +89,9 @@ def _leaf(change: LeafChange) -> dict[str, Any]:
     return said
 
 
-def _show(a: Place, b: Place, found: Comparison) -> None:
+def _show(a: Place, b: Place, found: CheckpointComparison) -> None:
     screen.show(f"from {a}\nto   {b}")
-    if found.equal:
+    if found.is_equal:
         screen.show(f"equal to the bit: {screen.count(found.unchanged, 'leaf', 'leaves')} and all values.")
         return
     if found.leaves:
@@ -116,7 +116,7 @@ def _row(change: LeafChange) -> list[str]:
     return [change.path, what, *_numbers(change.distance)]
 
 
-def _numbers(by: Distance | None) -> list[str]:
+def _numbers(by: ArrayDistance | None) -> list[str]:
     if by is None:
         return ["", "", ""]
     share = f"{100 * by.changed / by.elements:.3g} %" if by.elements else ""
@@ -134,11 +134,11 @@ def _show_values(values: tuple[ValueChange, ...]) -> None:
 def _value_text(side: tuple[Any, ...]) -> str:
     if not side:
         return "(missing)"
-    text = json.dumps(pack(side[0], what="value"))
+    text = json.dumps(pack_json(side[0], value_name="value"))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
-def _summary(found: Comparison) -> str:
+def _summary(found: CheckpointComparison) -> str:
     kinds = [change.kind for change in found.leaves]
     parts = [f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)]
     leaves = f"leaves: {', '.join([*parts, f'{found.unchanged} unchanged'])}"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from allranks.checkpoint import summary
 from allranks.checkpoint.chunk_reader import ChunkReader
-from allranks.checkpoint.convert import FORMATS, Conversion, convert_checkpoint
-from allranks.checkpoint.export import CONFIG, FLOATS, Export, plan_export, select_leaves, write_export
+from allranks.checkpoint.convert import FORMATS, ConversionOptions, convert_checkpoint
+from allranks.checkpoint.export import CONFIG, FLOATS, ExportPlan, plan_export, select_leaves, write_export
 from allranks.checkpoint.manifest import Manifest
 from allranks.cli import screen
 from allranks.cli.export_place import export_place, fill
@@ -53,11 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
     planned = plan_export(
         manifest,
         prefix=arguments.prefix.strip("/."),
-        strip=arguments.strip_prefix,
+        strips_prefix=arguments.strip_prefix,
         dtype=arguments.dtype,
-        most=arguments.max_shard_size or _size("5GB"),
+        max_file_bytes=arguments.max_shard_size or _size("5GB"),
     )
-    total = sum(summary.nbytes(manifest.leaves[tensor.path]) for file in planned.files for tensor in file.tensors)
+    total = sum(summary.leaf_bytes(manifest.leaves[tensor.path]) for file in planned.files for tensor in file.tensors)
     with screen.waiting("export", total) as bar:
         written = fill(
             arguments.out,
@@ -66,8 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
                 planned,
                 out,
                 config=config,
-                force=arguments.force,
-                progress=bar.advance,
+                replace_existing=arguments.force,
+                report_progress=bar.advance,
             ),
             force=arguments.force,
         )
@@ -95,8 +95,8 @@ def _convert(at: Place, manifest: Manifest, arguments: argparse.Namespace) -> in
                 f"--{name} works with --to {_SAFETENSORS} only: --to {arguments.to} writes the arrays "
                 "as they were saved."
             )
-    how = Conversion(arguments.to, arguments.prefix.strip("/."), arguments.strip_prefix, arguments.force)
-    total = sum(summary.nbytes(manifest.leaves[path]) for path in select_leaves(manifest, how.prefix))
+    how = ConversionOptions(arguments.to, arguments.prefix.strip("/."), arguments.strip_prefix, arguments.force)
+    total = sum(summary.leaf_bytes(manifest.leaves[path]) for path in select_leaves(manifest, how.prefix))
     nbytes = 0
 
     def write(out: Path) -> tuple[Path, ...]:
@@ -117,7 +117,7 @@ def _convert(at: Place, manifest: Manifest, arguments: argparse.Namespace) -> in
     return 0
 
 
-def _show(planned: Export, written: tuple[str, ...], *, has_config: bool) -> None:
+def _show(planned: ExportPlan, written: tuple[str, ...], *, has_config: bool) -> None:
     tensors = sum(len(file.tensors) for file in planned.files)
     print(f"{screen.count(tensors, 'tensor')}, {screen.size(planned.bytes)}, every byte verified:")
     for path in written:

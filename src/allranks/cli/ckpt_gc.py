@@ -11,7 +11,7 @@ from typing import Any
 
 from allranks.checkpoint import fence, holds, inventory, removal, retention_policy
 from allranks.checkpoint.inventory import StepFolder
-from allranks.checkpoint.removal import Leftover, StepRemoval, plan_clearance, step_removal
+from allranks.checkpoint.removal import LeftoverFiles, StepRemoval, choose_leftovers, plan_step_removal
 from allranks.cli import screen
 from allranks.cli.place import Place, parse_place
 from allranks.errors import AllranksError, Fenced, NotThere
@@ -32,8 +32,8 @@ class Work:
     folders of removed steps stay.
     """
 
-    leftovers: tuple[Leftover, ...]
-    spared: tuple[Leftover, ...]
+    leftovers: tuple[LeftoverFiles, ...]
+    spared: tuple[LeftoverFiles, ...]
     steps: tuple[StepRemoval, ...]
     kept: tuple[tuple[int, str], ...]
 
@@ -83,7 +83,7 @@ def _holder(at: Place, *, force: bool) -> str:
     if held is None or held.released:
         return ""
     asking, place = fence.this_process(), place_of(at.storage)
-    lives = fence.lives_here(held, asking, place)
+    lives = fence.owner_is_alive_here(held, asking, place)
     if lives and not force:
         raise Fenced(
             f"{at}: {fence.describe_owner(held)} writes into this run and is alive.",
@@ -96,15 +96,15 @@ def _holder(at: Place, *, force: bool) -> str:
 
 def _work(found: Sequence[StepFolder], held: Mapping[int, str], arguments: argparse.Namespace) -> Work:
     try:
-        policy = retention_policy.Policy(keep_last=arguments.keep_last, keep_every=arguments.keep_every)
+        policy = retention_policy.RetentionPolicy(keep_last=arguments.keep_last, keep_every=arguments.keep_every)
     except ValueError as error:
         raise AllranksError(str(error)) from None
     saved = [retention_policy.Saved(one.step, one.manifest.metrics) for one in found if one.manifest]
-    chosen = retention_policy.choose_steps(saved, policy)
+    chosen = retention_policy.choose_removed_steps(saved, policy)
     stay = {one.step: why for one in found if (why := _obstacle(one, held, chosen))}
-    go = tuple(step_removal(one) for one in found if one.step in chosen and one.step not in stay)
+    go = tuple(plan_step_removal(one) for one in found if one.step in chosen and one.step not in stay)
     rest = [one for one in found if one.step not in chosen and one.step not in held]
-    cleared = plan_clearance(rest, now=time.time(), older_than=arguments.older_than)
+    cleared = choose_leftovers(rest, now_seconds=time.time(), older_than=arguments.older_than)
     others = [(one.step, f"not ours: {', '.join(one.foreign)}") for one in go if one.foreign]
     return Work(cleared.remove, cleared.spare, go, tuple(sorted([*stay.items(), *others])))
 
@@ -139,7 +139,7 @@ def _document(at: Place, work: Work, *, removed: bool) -> dict[str, Any]:
     }
 
 
-def _leftover(one: Leftover) -> dict[str, Any]:
+def _leftover(one: LeftoverFiles) -> dict[str, Any]:
     age = None if one.age is None else round(one.age, 3)
     return {"step": one.step, "files": list(one.names), "bytes": one.bytes, "unchanged_for": age}
 

@@ -60,7 +60,11 @@ def _instead(at: Place) -> str:
     if any(entry.name == paths.MANIFEST for entry in there):
         return "it is the folder of one checkpoint, not a run: use `allranks ckpt show`"
     folders = [entry.name for entry in there if entry.size is None][:_MOST_FOLDERS]
-    runs = [name for name in folders if any(paths.step_of(entry.name) is not None for entry in at.storage.list(name))]
+    runs = [
+        name
+        for name in folders
+        if any(paths.parse_step_folder(entry.name) is not None for entry in at.storage.list(name))
+    ]
     if runs:
         return f"it is not a run, but it contains the runs {', '.join(runs)}"
     return "it contains other files only" if there else "it is empty, or does not exist"
@@ -79,7 +83,7 @@ def _document(one: StepFolder, whole: frozenset[str], now: float) -> dict[str, A
         "ranks": manifest.world_size if manifest else None,
         "metrics": dict(manifest.metrics) if manifest else None,
         "items": sorted(items_in(manifest)) if manifest else None,
-        "unchanged_for": None if one.changed is None else round(max(now - one.changed, 0.0), 3),
+        "unchanged_for": None if one.last_change_time is None else round(max(now - one.last_change_time, 0.0), 3),
     }
 
 
@@ -101,7 +105,7 @@ def _row(one: StepFolder, newest: int | None, whole: frozenset[str]) -> list[str
     return [
         str(one.step),
         screen.time_of(manifest.created),
-        screen.size(summary.total_bytes(manifest)),
+        screen.size(summary.checkpoint_bytes(manifest)),
         f"{len(manifest.leaves):,}",
         f"{len(manifest.files):,}",
         f"{manifest.world_size:,}",
@@ -112,20 +116,20 @@ def _row(one: StepFolder, newest: int | None, whole: frozenset[str]) -> list[str
 
 def _left(manifest: Manifest, whole: frozenset[str]) -> str:
     """Return the items that a reduced step still has, as text, or "" if the step has all items of the newest step."""
-    items, files = items_in(manifest), [paths.shard_file_of(file.name) for file in manifest.files]
+    items, files = items_in(manifest), [paths.parse_shard_file(file.name) for file in manifest.files]
     of_items = all(said is not None and said.item for said in files)
     return f"{', '.join(sorted(items))} only" if of_items and items < whole else ""
 
 
 def _shard_files(one: StepFolder) -> int:
-    return sum(paths.shard_file_of(file.name) is not None for file in one.files)
+    return sum(paths.parse_shard_file(file.name) is not None for file in one.files)
 
 
 def _note(one: StepFolder, now: float) -> str:
     if one.state in ("damaged", "newer"):
         return f"step {one.step}: {one.why}"
     if one.state == "unfinished":
-        age = screen.duration(None if one.changed is None else now - one.changed)
+        age = screen.duration(None if one.last_change_time is None else now - one.last_change_time)
         return (
             f"step {one.step}: no manifest, so it is not a checkpoint: its save is running, or was never completed "
             f"({screen.size(one.bytes)}, unchanged for {age}); `allranks ckpt gc` removes it."

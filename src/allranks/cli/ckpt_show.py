@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from allranks.checkpoint import summary
-from allranks.checkpoint.json_value import pack
+from allranks.checkpoint.json_value import pack_json
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
 from allranks.cli import screen
 from allranks.cli.place import Place, add_place, load_manifest, parse_checkpoint
@@ -45,7 +45,7 @@ def _document(at: Place, manifest: Manifest) -> dict[str, Any]:
         "step": manifest.step,
         "created": manifest.created,
         "ranks": manifest.world_size,
-        "bytes": summary.total_bytes(manifest),
+        "bytes": summary.checkpoint_bytes(manifest),
         "integrity": manifest.integrity,
         "nonce": manifest.nonce,
         "versions": dict(manifest.versions),
@@ -60,9 +60,9 @@ def _leaf(leaf: StoredLeaf) -> dict[str, Any]:
         "dtype": leaf.dtype,
         "kind": leaf.kind or None,
         "shape": list(leaf.shape),
-        "bytes": summary.nbytes(leaf),
+        "bytes": summary.leaf_bytes(leaf),
         "cut": summary.describe_sharding(leaf),
-        "files": summary.files_of(leaf),
+        "files": summary.count_files(leaf),
     }
 
 
@@ -77,9 +77,9 @@ def _show(at: Place, manifest: Manifest, leaves: dict[str, StoredLeaf], values: 
             path,
             leaf.kind or leaf.dtype,
             " x ".join(map(str, leaf.shape)) or "()",
-            screen.size(summary.nbytes(leaf)),
+            screen.size(summary.leaf_bytes(leaf)),
             summary.describe_sharding(leaf),
-            str(summary.files_of(leaf)),
+            str(summary.count_files(leaf)),
         ]
         for path, leaf in leaves.items()
     ]
@@ -89,10 +89,10 @@ def _show(at: Place, manifest: Manifest, leaves: dict[str, StoredLeaf], values: 
 
 
 def _summary_lines(manifest: Manifest) -> list[tuple[str, str]]:
-    size, many = screen.size(summary.total_bytes(manifest)), screen.count(len(manifest.files), "file")
+    size, many = screen.size(summary.checkpoint_bytes(manifest)), screen.count(len(manifest.files), "file")
     versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
     metrics = ", ".join(f"{name} {value:.6g}" for name, value in manifest.metrics.items())
-    extra = "" if manifest.extra is None else json.dumps(pack(manifest.extra, what="extra"))
+    extra = "" if manifest.extra is None else json.dumps(pack_json(manifest.extra, value_name="extra"))
     if len(extra) > _LONGEST:
         extra = f"{extra[:_LONGEST]} ... ({len(extra):,} characters; --json shows all)"
     said = [
@@ -112,5 +112,7 @@ def _show_values(values: dict[str, Any]) -> None:
     if values:
         screen.show("")
         screen.show(
-            screen.table(["value", ""], [[path, json.dumps(pack(it, what=path))] for path, it in values.items()])
+            screen.table(
+                ["value", ""], [[path, json.dumps(pack_json(it, value_name=path))] for path, it in values.items()]
+            )
         )

@@ -74,9 +74,9 @@ def _verify(at: Place, threads: int) -> Verdict:
         manifest = at.manifest()
     except (Damaged, NewerFormat) as error:
         return Verdict(at, at.step, 0, 0, 0, 0.0, manifest_fault=str(error), newer=isinstance(error, NewerFormat))
-    total = summary.total_bytes(manifest)
+    total = summary.checkpoint_bytes(manifest)
     with screen.waiting(f"step {manifest.step}", total) as bar:
-        faults = verify_checkpoint(at.storage, manifest, folder=at.folder, threads=threads, progress=bar.advance)
+        faults = verify_checkpoint(at.storage, manifest, folder=at.folder, threads=threads, report_progress=bar.advance)
     seconds = time.monotonic() - began
     return Verdict(at, manifest.step, total, len(manifest.files), len(manifest.leaves), seconds, faults)
 

@@ -51,7 +51,7 @@ def parse_place(text: str, *, step: int | None = None, direct: bool = False) -> 
     run, given = text.rstrip("/") or "/", None
     if found := _AT.fullmatch(run):
         run, given = found[1], int(found[2])
-    elif (last := paths.step_of(run.rpartition("/")[2])) is not None:
+    elif (last := paths.parse_step_folder(run.rpartition("/")[2])) is not None:
         run, given = run.rpartition("/")[0] or ".", last
     if given is not None and step is not None and given != step:
         raise NotThere(

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
-from allranks.checkpoint.json_value import pack
+from allranks.checkpoint.json_value import pack_json
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _ENDLESS = 100_000
@@ -37,7 +37,7 @@ def show(*parts: RenderableType, style: str | None = None) -> None:
 
 def show_json(document: dict[str, Any]) -> None:
     """Print one JSON document. Numbers that JSON does not have are written as in manifests: ``{"float": "nan"}``."""
-    print(json.dumps(pack(document, what="document"), indent=1))
+    print(json.dumps(pack_json(document, value_name="document"), indent=1))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> Table:

@@ -189,7 +189,7 @@ class Ranks:
         if error is not None:
             raise error
         if refused := agree.first_refusal([one[0] for one in told]):
-            raise agree.refusal_error(refused, who=f"rank {self._world.rank}: {name}", step=None)
+            raise agree.refusal_error(refused, operation=f"rank {self._world.rank}: {name}", step=None)
         return [one[1] for one in told]
 
 

@@ -85,7 +85,7 @@ class TrainingLoop:
         verify(state, step, world=world)
         self._world, self._step, self._save, self._saved = world, step, save, None
         if self._save_on_preemption:
-            notices, departures = _votes_of(world).notices, preemption.of_world(world)
+            notices, departures = _votes_of(world).notices, preemption.preemption_saves_of(world)
             member = preemption.PreemptionMember(
                 notices,
                 seen=lambda: self._step,
@@ -94,9 +94,9 @@ class TrainingLoop:
                 release=self.release,
                 where=lambda: self._saved[1] if self._saved else "",
             )
-            departures.join(member)
+            departures.add_member(member)
             self._undo = [
-                lambda: departures.drop(member),
+                lambda: departures.remove_member(member),
                 sigterm.take_back(),
                 sigterm.handle_with(lambda: notices.raise_notice("leave", "SIGTERM"), who=_WHO),
             ]
@@ -136,7 +136,7 @@ class TrainingLoop:
 
         Returns whether the step is saved.
         """
-        return self._world is not None and preemption.of_world(self._world).rescue(error)
+        return self._world is not None and preemption.preemption_saves_of(self._world).save_after_error(error)
 
     def end(self, *, leaves: bool = False) -> None:
         """End the training. With ``leaves``, a SIGTERM that arrives now still leads to a save."""
@@ -166,7 +166,7 @@ class TrainingLoop:
         if error is not None:
             raise error
         if refused := agree.first_refusal(refusals):
-            raise agree.refusal_error(refused, who=f"rank {world.rank}: save before leaving", step=step)
+            raise agree.refusal_error(refused, operation=f"rank {world.rank}: save before leaving", step=step)
 
     def _arrived(self, world: World) -> Notice | None:
         if not self._save_on_preemption:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from allranks.arrays.base import Declared
 from allranks.arrays.cast import is_castable, is_widening
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.checkpoint.names import canonical_path, first_match
+from allranks.checkpoint.names import canonical_path, first_matching_glob
 
 Kind = Literal["missing", "unexpected", "reshaped", "unlike", "recast", "tied", "conflict", "packed"]
 # Those after which a leaf of the template does not hold what the file has.
@@ -209,7 +209,11 @@ def mark_allowed(found: FitResult, *, missing: Sequence[str], unexpected: Sequen
     def allowed(one: Difference) -> Difference:
         if one.kind not in WRONG:
             return one
-        glob = first_match(one.name, unexpected) if one.kind == "unexpected" else first_match(one.path, missing)
+        glob = (
+            first_matching_glob(one.name, unexpected)
+            if one.kind == "unexpected"
+            else first_matching_glob(one.path, missing)
+        )
         return replace(one, allowed=glob)
 
     return replace(found, differences=tuple(map(allowed, found.differences)))

@@ -16,8 +16,8 @@ from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.arrays.saved_tree import SavedArray, SavedTree, notes_of
 from allranks.checkpoint import agree, template_fill
-from allranks.checkpoint.names import Rename, choose_key, make_renamer, names_below, rename_all, unused_renames
-from allranks.checkpoint.per_rank import globs_of
+from allranks.checkpoint.names import Rename, choose_key, make_renamer, map_names, names_below_key, unused_renames
+from allranks.checkpoint.per_rank import glob_tuple
 from allranks.checkpoint.template_fill import DecodedObjects
 from allranks.consistency import verify
 from allranks.consistency.digests import digest_of_arrays, digest_of_memory
@@ -76,8 +76,8 @@ def load(
     afterwards.
     """
     allowed = (
-        globs_of(allow_missing, name="allow_missing"),
-        globs_of(allow_unexpected, name="allow_unexpected"),
+        glob_tuple(allow_missing, name="allow_missing"),
+        glob_tuple(allow_unexpected, name="allow_unexpected"),
     )
     settings = _Settings(os.fspath(path), strict, rename, *allowed, key, allow_pickle, dequantize)
     with progress.inside("load", settings.path), template_fill.pause_gc():
@@ -102,9 +102,10 @@ class _Settings:
 
 @dataclass(frozen=True, slots=True)
 class _LoadPlan:
-    """What to load. ``tied``: arrays that share the memory of another array, which is read. ``names``: the full names
-    in the file, by those below the key. ``values``: new JSON values by path. ``scalars``: by path, arrays that provide
-    values.
+    """What to load.
+
+    ``tied``: arrays that share the memory of another array, which is read. ``names``: the full names in the file, by
+    those below the key. ``values``: new JSON values by path. ``scalars``: by path, arrays that provide values.
     """
 
     source: Source
@@ -170,9 +171,9 @@ class _Load:
         into = _as_in_the_file(source, asked.key) if into is _AS_IN_THE_FILE else into
         tree = open_tree(into, rank=world.rank, size=world.size, for_restore=True)
         key = choose_key(source.leaves, [*(one.path for one in tree.declared), *tree.values], asked.key)
-        names = names_below([*source.leaves, *source.values], key)
+        names = names_below_key([*source.leaves, *source.values], key)
         leaves = {name: source.leaves[full] for name, full in names.items() if full in source.leaves}
-        file_names = rename_all(names, asked.rename)
+        file_names = map_names(names, asked.rename)
         stored = {name: source.values[full] for name, full in names.items() if full in source.values}
         if tree.follows_checkpoint:
             saved = _leaves_by_template_name(file_names, leaves, stored)
@@ -183,7 +184,7 @@ class _Load:
         fitted = partial(fit_leaves, tree.declared, leaves, arrays, used_elsewhere=taken, quantized=by_path)
         found = fitted()
         there = {number: names[name] for number, name in found.pairs}
-        pairs = template_fill.shared_memory(tree, there)
+        pairs = template_fill.arrays_with_shared_memory(tree, there)
         conflicts = _conflicts(source, tree, there, {one: other for one, other in pairs.items() if one in there})
         tied = {one: other for one, other in pairs.items() if one not in conflicts}
         for number in tied:
@@ -273,7 +274,7 @@ class _Load:
         try:
             self._raise_on_all(error, "")
         except AllranksError:
-            fill.decoded.undo() if fill is not None else None
+            fill.decoded.restore_previous_values() if fill is not None else None
             raise
         assert fill is not None
         return fill
@@ -299,7 +300,7 @@ class _Load:
         if error is not None:
             raise error
         if refused := agree.first_refusal([one[0] for one in told]):
-            raise agree.refusal_error(refused, who=self._who, step=None)
+            raise agree.refusal_error(refused, operation=self._who, step=None)
         plan.source.check_partial([one[1] for one in told])
         if after is not None:
             verify.require_equal_copies(after, world, name=self._name)
@@ -321,7 +322,7 @@ class _Load:
         if error is not None:
             raise error
         if refused := agree.first_refusal([one[0] for one in told]):
-            raise agree.refusal_error(refused, who=self._who, step=None)
+            raise agree.refusal_error(refused, operation=self._who, step=None)
         if odd := [rank for rank, one in enumerate(told) if one[1] != told[0][1]]:
             raise Mismatch(
                 f"{self._who}: {name_ranks(odd)} see another file than rank 0, or load it into another template.",
@@ -339,7 +340,7 @@ def _leaves_by_template_name(file_names: Mapping[str, str], leaves: _Leaves, val
 
 def _as_in_the_file(source: Source, key: str | None) -> dict[str, Any]:
     """Return a template with every array and value of a file, below ``key``."""
-    names = names_below([*source.leaves, *source.values], key or "")
+    names = names_below_key([*source.leaves, *source.values], key or "")
     arrays = {name: source.leaves[full] for name, full in names.items() if full in source.leaves}
     values = {name: source.values[full] for name, full in names.items() if full in source.values}
     return {name: np.empty(one.shape, DTYPES[one.dtype]) for name, one in arrays.items()} | values
@@ -388,8 +389,8 @@ def _note_of_key(source: Source, key: str, asked: _Settings) -> list[str]:
 
 def _conflicts(source: Source, tree: OpenTree, names: Mapping[int, str], pairs: Mapping[int, int]) -> dict[int, int]:
     """Return the arrays that share the memory of another array, but have other bytes in the file. Raises Damaged."""
-    found = template_fill.conflicting_ties(tree, names, pairs, source.read, source.same) if pairs else {}
-    found |= template_fill.conflicting_overlaps(tree, names, source.read)
+    found = template_fill.find_conflicting_ties(tree, names, pairs, source.read, source.same) if pairs else {}
+    found |= template_fill.find_conflicting_overlaps(tree, names, source.read)
     if found:
         source.partial_checksums()  # they may differ because of damage
     return found

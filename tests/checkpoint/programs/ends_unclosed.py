@@ -19,6 +19,6 @@ def broken(*_: Any) -> None:
 
 
 if len(sys.argv) > 2:
-    SaveOperation.publish = broken  # type: ignore[method-assign]
+    SaveOperation.write_manifest = broken  # type: ignore[method-assign]
 ckpt = allranks.Checkpointer(sys.argv[1], allranks.init("torch"))
 ckpt.save(5, {"w": np.ones(4_000_000)})

@@ -8,7 +8,7 @@ from typing import Any
 import orbax.checkpoint as ocp  # type: ignore[import-untyped]
 
 
-def write_orbax(tree: Any, out: Path) -> None:
+def write_orbax(tree: Any, folder: Path) -> None:
     """Write a folder that ``orbax.checkpoint.PyTreeCheckpointer`` restores."""
     with ocp.PyTreeCheckpointer() as checkpointer:
-        checkpointer.save(out.absolute(), tree)
+        checkpointer.save(folder.absolute(), tree)

@@ -1,1 +1,1 @@
-"""Keep the newest step of a job in the memory of its hosts: the in-memory tier."""
+"""Keep a copy of the newest step in the memory of the job's hosts, for a restore that is faster than from storage."""

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from allranks.checkpoint import paths
 from allranks.checkpoint.memory import placement
-from allranks.checkpoint.memory.peers import Memory, MemoryServer, RemoteMemory
+from allranks.checkpoint.memory.peers import HostMemory, MemoryServer, RemoteMemory
 from allranks.digest import digest, show
 from allranks.errors import StorageError
 from allranks.storage.base import BlockSource, Storage
@@ -26,20 +26,20 @@ from allranks.world.processes import addresses_of_this_host
 _VARIABLE, _DEFAULT = "ALLRANKS_MEMORY_FOLDER", "/dev/shm"  # noqa: S108
 
 
-class Hosts(Protocol):
-    """The memory of the hosts of a world, as one rank sees it. ``mine``: the memory of its own host."""
+class HostMemories(Protocol):
+    """Access to the checkpoint memory of every host, from one rank. ``mine``: the memory of this rank's host."""
 
     mine: Storage
 
-    def of(self, host: str) -> Memory:
-        """Return the memory of a host."""
+    def memory_of_host(self, host: str) -> HostMemory:
+        """Return the checkpoint memory of the host with this name."""
 
     def close(self) -> None:
         """Stop serving this host's memory to other ranks."""
 
 
-class RealHosts:
-    """The hosts' memory for the run at ``place``. **Every rank must make one.**
+class ServedHostMemories:
+    """Access to the hosts' memory for the run at ``place``; it also serves this host's. **Every rank must make one.**
 
     Raises StorageError on every rank if one rank has no usable memory.
     """
@@ -67,7 +67,7 @@ class RealHosts:
                     self._server.close()
                 raise StorageError(f"rank {rank} (host {world.hosts[rank]}): {words}")
 
-    def of(self, host: str) -> Memory:
+    def memory_of_host(self, host: str) -> HostMemory:
         world = self._world
         if host == world.host:
             return self.mine
@@ -154,13 +154,13 @@ def _make_folder(folder: Path) -> None:
         )
 
 
-def files_in(storage: Storage) -> list[str]:
+def list_shard_files(storage: Storage) -> list[str]:
     """Return the paths of all shard files in a host's memory."""
     folders = [entry.name for entry in storage.list("") if entry.size is None and not entry.link]
     return [
         f"{folder}/{entry.name}"
         for folder in folders
-        if paths.step_of(folder) is not None
+        if paths.parse_step_folder(folder) is not None
         for entry in storage.list(folder)
-        if paths.shard_file_of(entry.name) is not None
+        if paths.parse_shard_file(entry.name) is not None
     ]

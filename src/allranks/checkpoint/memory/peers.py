@@ -1,4 +1,4 @@
-"""Access the memory of another host: one rank serves it over TCP to the ranks of its own job.
+"""Serve a host's checkpoint memory over TCP to the other ranks of the job, and read another host's.
 
 Before any other message, client and server prove to each other that they know the job's secret, by an HMAC over random
 numbers of both. Data is not encrypted. It is verified by its reader.
@@ -111,7 +111,7 @@ class MemoryServer:
         return True
 
     def _send_bytes(self, channel: socket.socket, path: str, offset: int, count: int) -> bool:
-        block = self._blocks.take() if count <= BLOCK else None
+        block = self._blocks.take_block() if count <= BLOCK else None
         try:
             data = (np.empty(count, np.uint8) if block is None else block[:count]).data
             self._storage.read(path, offset, [data])
@@ -119,7 +119,7 @@ class MemoryServer:
             channel.sendall(data)
         finally:
             if block is not None:
-                self._blocks.give_back(block)
+                self._blocks.return_block(block)
         return True
 
 
@@ -141,7 +141,7 @@ class _IncomingFile:
                     raise StorageError("the copy is incomplete: the connection failed.")
                 if number == 0:
                     _send_document(self._channel, {"ok": "go"})
-                block = self._pool.take()
+                block = self._pool.take_block()
                 assert block is not None
                 self._in_use[number] = block
                 view = block.data[: min(BLOCK, self.size - number * BLOCK)]
@@ -157,10 +157,10 @@ class _IncomingFile:
         return view
 
     def done(self, number: int) -> None:
-        self._pool.give_back(self._in_use.pop(number))
+        self._pool.return_block(self._in_use.pop(number))
 
 
-class Memory(Protocol):
+class HostMemory(Protocol):
     """The memory of one host, this or another one: the methods of a Storage that shard files need."""
 
     @property

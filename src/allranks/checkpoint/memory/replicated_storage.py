@@ -2,7 +2,7 @@
 
 A step in memory exists if its manifest exists, like every step. The manifest is one small file in the run,
 ``memory.json``. Rank 0 writes it when all ranks have written, and replaces it at the next step. It names its files by a
-nonce. So files of an earlier job, of a given-up branch, or of an incomplete save belong to no step.
+nonce. So the files of an earlier job, of an incomplete save, or of a step that was abandoned belong to no step.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from allranks.checkpoint import paths
-from allranks.checkpoint.memory.peers import Memory
+from allranks.checkpoint.memory.peers import HostMemory
 from allranks.checkpoint.stage import BlockPool, Bytes
 from allranks.errors import NotThere, StorageError
 from allranks.storage.base import BLOCK, BlockSource, Entry, Storage
@@ -24,12 +24,12 @@ class ReplicatedMemory:
     memory for a copy, or None. ``holders``: by path, the memory that a restore reads.
     """
 
-    def __init__(self, run: Storage, mine: Memory, copy: Memory | None) -> None:
+    def __init__(self, run: Storage, mine: HostMemory, copy: HostMemory | None) -> None:
         self._run, self._mine, self._copy = run, mine, copy
         self._places = (mine,) if copy is None else (mine, copy)
         self._blocks = BlockPool()
         self._written: list[str] = []
-        self.holders: Mapping[str, Memory] = {}
+        self.holders: Mapping[str, HostMemory] = {}
 
     @property
     def url(self) -> str:
@@ -68,11 +68,11 @@ class ReplicatedMemory:
         for one in self._places:
             one.remove_folder(folder)
 
-    def written(self) -> tuple[str, ...]:
+    def written_paths(self) -> tuple[str, ...]:
         """Return the paths of files that this rank has written and not removed."""
         return tuple(self._written)
 
-    def _memory_with_file(self, path: str) -> Memory:
+    def _memory_with_file(self, path: str) -> HostMemory:
         if path not in self.holders:
             raise NotThere(f"no host has {path!r} in its memory.", path=path)
         return self.holders[path]
@@ -88,7 +88,7 @@ class ReplicatedMemory:
 class _StoredFile:
     """The content of an existing file in a host's memory (a BlockSource)."""
 
-    def __init__(self, memory: Memory, path: str, size: int, blocks: BlockPool) -> None:
+    def __init__(self, memory: HostMemory, path: str, size: int, blocks: BlockPool) -> None:
         self.size = size
         self._memory, self._path, self._pool = memory, path, blocks
         self._in_use: dict[int, Bytes] = {}
@@ -101,9 +101,9 @@ class _StoredFile:
 
     def done(self, number: int) -> None:
         if (block := self._in_use.pop(number, None)) is not None:
-            self._pool.give_back(block)
+            self._pool.return_block(block)
 
     def _take_block(self) -> Bytes:
-        block = self._pool.take()
+        block = self._pool.take_block()
         assert block is not None
         return block

@@ -16,14 +16,14 @@ from allranks.checkpoint import fence, inventory, paths, rehash
 from allranks.checkpoint.cadence import StepCadence
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.memory import hosts, placement
-from allranks.checkpoint.memory.hosts import Hosts, RealHosts
-from allranks.checkpoint.memory.peers import Memory
+from allranks.checkpoint.memory.hosts import HostMemories, ServedHostMemories
+from allranks.checkpoint.memory.peers import HostMemory
 from allranks.checkpoint.memory.replicated_storage import ReplicatedMemory
-from allranks.checkpoint.retention import Retention
+from allranks.checkpoint.retention import RunRetention
 from allranks.checkpoint.retention_policy import Saved
 from allranks.checkpoint.run_entry import RunEntry
 from allranks.checkpoint.save_request import SaveOrder, SaveSettings
-from allranks.checkpoint.saver import Saver
+from allranks.checkpoint.saver import RunSaver
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, Damaged, NewerFormat, NotThere, SaveFailed, StorageError
 from allranks.gate.log import log
@@ -44,7 +44,7 @@ _NOT_TAKEN = (
 
 @dataclass(frozen=True, slots=True)
 class MemoryStep:
-    """The step in memory, as all ranks found it.
+    """What all ranks found out about the step in the hosts' memory.
 
     ``step``: its number; None if its manifest cannot be read. ``storage``: where to restore it from, or None.
     ``why_lost``: why it cannot be restored. ``notes``: which copies are damaged.
@@ -58,53 +58,66 @@ class MemoryStep:
     notes: tuple[str, ...] = ()
 
 
-class Tier(Protocol):
-    """The methods of the in-memory tier that a Checkpointer calls; see ``MemoryTier``."""
+class MemoryTierMethods(Protocol):
+    """What a Checkpointer calls to keep steps in memory. ``MemoryTier`` and ``EmptyMemoryTier`` implement it."""
 
-    def is_due(self, step: int, *, before: int | None) -> bool: ...
+    def is_save_due(self, step: int, *, previous_step: int | None) -> bool: ...
 
-    def save(self, order: SaveOrder, state: object) -> None: ...
+    def save_to_memory(self, save_order: SaveOrder, state: object) -> None: ...
 
-    def settle(self) -> None: ...
+    def wait_for_save(self) -> None: ...
 
-    def find(self, step: int | None) -> MemoryStep | None: ...
+    def find_step(self, step: int | None) -> MemoryStep | None: ...
 
-    def close(self, *, saved: int | None) -> None: ...
+    def close(self, *, newest_saved_step: int | None) -> None: ...
 
 
-def open_tier(run: Storage, world: World, every: StepCadence, settings: SaveSettings, *, entry: RunEntry) -> Tier:
+def open_tier(
+    run: Storage, world: World, cadence: StepCadence, settings: SaveSettings, *, run_entry: RunEntry
+) -> MemoryTierMethods:
     """Return the in-memory tier of a run. **Every rank must call.**
 
-    Nothing is kept in memory if ``every`` names no steps, or if a host has no usable memory, which is logged.
+    Nothing is kept in memory if ``cadence`` names no steps, or if a host has no usable memory, which is logged.
     """
-    if every.every is None:
-        return NoMemory(run, world)
+    if cadence.every is None:
+        return EmptyMemoryTier(run, world)
     try:
-        hosts = RealHosts(world, place_of(run))
+        hosts = ServedHostMemories(world, place_of(run))
     except StorageError as error:
         log("allranks: memory_every: no step is kept in memory, steps on disk are saved as before: %s", error, level=30)
-        return NoMemory(run, world)
+        return EmptyMemoryTier(run, world)
     if len({*world.hosts}) == 1:
         log("allranks: memory_every: on one host, a step in memory survives the processes, but not the host.", level=30)
-    return MemoryTier(run, world, every, settings, entry=entry, hosts=hosts)
+    return MemoryTier(run, world, cadence, settings, entry=run_entry, hosts=hosts)
 
 
 class MemoryTier:
-    """The newest step of a run in the memory of its hosts. **Every rank must call its methods, in the same order.**
+    """Keeps the newest step of a run in the memory of its hosts.
+
+    **Every rank must call its methods, in the same order.**
 
     ``every``: when a step is saved into memory. ``entry``: this job's right to write into the run.
     """
 
     def __init__(
-        self, run: Storage, world: World, every: StepCadence, settings: SaveSettings, *, entry: RunEntry, hosts: Hosts
+        self,
+        run: Storage,
+        world: World,
+        every: StepCadence,
+        settings: SaveSettings,
+        *,
+        entry: RunEntry,
+        hosts: HostMemories,
     ) -> None:
         self._run, self._world, self._hosts, self._owner = run, world, hosts, entry.nonce
         self._cadence = every
         neighbour_host = placement.neighbour_host(world.host, world.hosts)
-        self._memory = ReplicatedMemory(run, hosts.mine, None if neighbour_host is None else hosts.of(neighbour_host))
+        self._memory = ReplicatedMemory(
+            run, hosts.mine, None if neighbour_host is None else hosts.memory_of_host(neighbour_host)
+        )
         settings = replace(settings, items=(), compresses=False, durable=False)
         nonce = show(digest(entry.nonce, "memory"))
-        self._saver = Saver(self._memory, world, settings, nonce=nonce, hooks=_MemoryHooks(self, entry.retention))
+        self._saver = RunSaver(self._memory, world, settings, nonce=nonce, hooks=_MemoryHooks(self, entry.retention))
         self._has_failed = False
         self._older: tuple[str, ...] = ()
         self._previous_files = self._clear_old_files()
@@ -117,35 +130,37 @@ class MemoryTier:
         """
         about = self._world.on_main(lambda: _step_in_memory(self._run))
         nonce, found = about["nonce"], list[str]()
-        if placement.is_first(self._world.rank, self._world.hosts):
+        if placement.is_first_on_host(self._world.rank, self._world.hosts):
             try:
-                found = hosts.files_in(self._hosts.mine)
+                found = hosts.list_shard_files(self._hosts.mine)
             except StorageError as error:  # the other ranks wait; a read or write there reports the error
                 log("allranks: %s", error, level=30)
-            left = [path for path in found if about["lost"] or paths.is_of(path, nonce)]  # lost: its save is not known
+            left = [
+                path for path in found if about["lost"] or paths.is_file_of_save(path, nonce)
+            ]  # lost: its save is not known
             _remove_files(self._hosts.mine, [path for path in found if path not in left])
             found = left
         self._world.barrier("memory")
         return tuple(found)
 
-    def is_due(self, step: int, *, before: int | None) -> bool:
-        """Return whether a step must be saved into memory. ``before``: as in ``Cadence.due``."""
-        return self._cadence.due(step, before=before)
+    def is_save_due(self, step: int, *, previous_step: int | None) -> bool:
+        """Return whether a step must be saved into memory. ``previous_step``: as in ``StepCadence.is_save_due``."""
+        return self._cadence.is_save_due(step, previous_step=previous_step)
 
-    def save(self, order: SaveOrder, state: object) -> None:
+    def save_to_memory(self, save_order: SaveOrder, state: object) -> None:
         """Save into memory. A save that fails, now or later, is logged.
 
         Raises an error on every rank if the ranks' states differ or cannot be stored. Raises Fenced.
         """
-        self.settle()
-        self._older = self._memory.written()
+        self.wait_for_save()
+        self._older = self._memory.written_paths()
         with self._log_failure():
-            self._saver.save(order, state)
+            self._saver.start_save(save_order, state)
 
-    def settle(self) -> None:
+    def wait_for_save(self) -> None:
         """Wait for the running save, if there is one. Raises Fenced."""
         with self._log_failure():
-            self._saver.settle()
+            self._saver.wait_for_save()
 
     @contextmanager
     def _log_failure(self) -> Iterator[None]:
@@ -164,13 +179,13 @@ class MemoryTier:
         _remove_files(self._hosts.mine, self._previous_files)
         self._older = self._previous_files = ()
 
-    def find(self, step: int | None) -> MemoryStep | None:
+    def find_step(self, step: int | None) -> MemoryStep | None:
         """Return the step in memory, verified, if it is ``step`` or, by default, the newest. Every rank must call.
 
         Returns None if nothing is in memory, or the run has a newer step on disk. Each rank verifies every byte of its
         share of the host's files.
         """
-        self.settle()
+        self.wait_for_save()
         about = self._world.on_main(lambda: _step_to_restore(self._run, step))
         if about is None:
             return None
@@ -195,7 +210,7 @@ class MemoryTier:
         if manifest.nonce != about["nonce"]:
             return None, [], {}
         try:
-            there = {*hosts.files_in(self._hosts.mine)}
+            there = {*hosts.list_shard_files(self._hosts.mine)}
             here = [one.name for one in manifest.files if f"{paths.step_folder(manifest.step)}/{one.name}" in there]
             mine = placement.files_to_verify(here, self._world.rank, self._world.hosts)
             files = tuple(one for one in manifest.files if one.name in mine)
@@ -217,52 +232,53 @@ class MemoryTier:
             return MemoryStep(manifest.step, on_disk, why_lost=placement.describe_loss(choice, hosts))
         here, step = self._world.host, paths.step_folder(manifest.step)
         nearest = {name: here if here in there else there[0] for name, there in choice.holders.items()}
-        self._memory.holders = {f"{step}/{name}": self._hosts.of(host) for name, host in nearest.items()}
+        self._memory.holders = {f"{step}/{name}": self._hosts.memory_of_host(host) for name, host in nearest.items()}
         return MemoryStep(manifest.step, on_disk, self._memory, notes=choice.notes)
 
-    def close(self, *, saved: int | None) -> None:
+    def close(self, *, newest_saved_step: int | None) -> None:
         """Stop serving this host's memory, and empty it if its step is not needed.
 
-        It is emptied if the run still belongs to this job, and ``saved`` is at least as new as the step in memory.
-        ``saved``: the newest step that this job has saved to disk, or None.
+        It is emptied if the run still belongs to this job, and ``newest_saved_step`` is at least as new as the step in
+        memory.
+        ``newest_saved_step``: the newest step that this job has saved to disk, or None.
         """
         try:
-            self.settle()
+            self.wait_for_save()
             owner = fence.newest_fence(self._run)
             if owner is None or owner.nonce != self._owner:
                 return
             about = _step_in_memory(self._run)
-            if about["step"] is not None and (saved is None or saved < about["step"]):
+            if about["step"] is not None and (newest_saved_step is None or newest_saved_step < about["step"]):
                 log("allranks: step %d is only in the memory of the hosts.", about["step"], level=30)
             elif not about["lost"]:
                 if self._world.is_main:
                     self._run.delete(paths.MEMORY)
-                if placement.is_first(self._world.rank, self._world.hosts):
-                    _remove_files(self._hosts.mine, hosts.files_in(self._hosts.mine))
+                if placement.is_first_on_host(self._world.rank, self._world.hosts):
+                    _remove_files(self._hosts.mine, hosts.list_shard_files(self._hosts.mine))
         except StorageError as error:
             log("allranks: a step stays in memory: %s", error, level=30)
         finally:
             self._hosts.close()
 
 
-class NoMemory:
-    """The tier of a run that keeps no steps in memory (a ``Tier``). It logs a step in memory that it cannot restore."""
+class EmptyMemoryTier:
+    """The MemoryTierMethods of a run that keeps no steps in memory. It logs a step in memory that it cannot restore."""
 
     def __init__(self, run: Storage, world: World) -> None:
         self._run, self._world = run, world
 
-    def is_due(self, step: int, *, before: int | None) -> bool:
-        del step, before
+    def is_save_due(self, step: int, *, previous_step: int | None) -> bool:
+        del step, previous_step
         return False
 
-    def save(self, order: SaveOrder, state: object) -> None:
-        del order, state
+    def save_to_memory(self, save_order: SaveOrder, state: object) -> None:
+        del save_order, state
         raise AssertionError("no step is due")
 
-    def settle(self) -> None:
+    def wait_for_save(self) -> None:
         """Do nothing, because no save is running."""
 
-    def find(self, step: int | None) -> MemoryStep | None:
+    def find_step(self, step: int | None) -> MemoryStep | None:
         try:
             about = _step_to_restore(self._run, step) if self._world.is_main else None
         except StorageError as error:
@@ -273,14 +289,17 @@ class NoMemory:
             log(_NOT_TAKEN, about["step"], level=30)
         return None
 
-    def close(self, *, saved: int | None) -> None:
+    def close(self, *, newest_saved_step: int | None) -> None:
         """Do nothing, because nothing is served."""
 
 
 class _MemoryHooks:
-    """The commit hooks of steps in memory: the run's hook before a commit; afterwards, older files are removed."""
+    """The commit hooks of steps in memory.
 
-    def __init__(self, of: MemoryTier, run: Retention | None) -> None:
+    Before a commit the run's own hook is called; after it, older files are removed.
+    """
+
+    def __init__(self, of: MemoryTier, run: RunRetention | None) -> None:
         self._of, self._run = of, run
 
     def before_commit(self) -> None:
@@ -292,7 +311,7 @@ class _MemoryHooks:
         self._of.after_commit()
 
 
-def _remove_files(memory: Memory, files: Iterable[str]) -> None:
+def _remove_files(memory: HostMemory, files: Iterable[str]) -> None:
     """Remove files, and folders that are empty afterwards. An error is logged."""
     try:
         files = tuple(files)
@@ -305,7 +324,10 @@ def _remove_files(memory: Memory, files: Iterable[str]) -> None:
 
 
 def _step_in_memory(run: Storage) -> dict[str, Any]:
-    """Return the ``step`` (or None) and ``nonce`` of the run's step in memory; ``lost``: why it is not readable."""
+    """Return what the run's folder says of the step in memory.
+
+    ``step``: its number or None. ``nonce``: of its save. ``lost``: why its manifest cannot be read, or "".
+    """
     try:
         manifest = inventory.load_from_memory(run)
         return {"step": manifest.step, "nonce": manifest.nonce, "lost": ""}
@@ -316,7 +338,7 @@ def _step_in_memory(run: Storage) -> dict[str, Any]:
 
 
 def _step_to_restore(run: Storage, step: int | None) -> dict[str, Any] | None:
-    """Return ``_step_in_memory`` if a restore must read it: it is ``step``, or as new as any step on disk."""
+    """Return ``_step_in_memory`` if a restore must use it: it is ``step``, or it is not older than any step on disk."""
     about, there = _step_in_memory(run), inventory.complete_steps(run)
     held = about["step"]
     if held is None:

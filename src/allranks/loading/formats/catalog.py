@@ -13,7 +13,7 @@ from typing import Any
 from allranks.arrays.base import Target
 from allranks.checkpoint.chunk_reader import Check, ChunkReader
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.manifest import Manifest, Run, Shard, StoredFile, StoredLeaf
+from allranks.checkpoint.manifest import Manifest, Shard, ShardRun, StoredFile, StoredLeaf
 from allranks.checkpoint.restore_plan import boxes_of_range
 from allranks.errors import Damaged
 from allranks.extent import Extent
@@ -47,7 +47,7 @@ class Catalog:
         step = max(_LEAST, min(BLOCK, size // 16)) // 4096 * 4096
         self._marks[file].update(range(begin, begin + size, step), (begin + size,))
 
-    def add(self, name: str, stored: StoredArray, runs: Iterable[Run]) -> None:
+    def add(self, name: str, stored: StoredArray, runs: Iterable[ShardRun]) -> None:
         """Record a leaf and its shards. Raises Damaged if its bytes are not inside their files."""
         kept = tuple(runs)
         item = DTYPES[stored.dtype].size
@@ -77,15 +77,17 @@ class Catalog:
         return Manifest(0, "", "", 1, "", files, self.leaves, {}, None, {}, {})
 
 
-def single_run(file: int, begin: int, shape: tuple[int, ...]) -> tuple[Run, ...]:
+def single_run(file: int, begin: int, shape: tuple[int, ...]) -> tuple[ShardRun, ...]:
     """Return the only shard of a leaf whose bytes are contiguous."""
-    return (Run(Shard(file, begin, Extent.of_shape(shape))),)
+    return (ShardRun(Shard(file, begin, Extent.of_shape(shape))),)
 
 
-def linear_shards(file: int, begin: int, shape: tuple[int, ...], first: int, last: int, item: int) -> Iterable[Run]:
+def linear_shards(
+    file: int, begin: int, shape: tuple[int, ...], first: int, last: int, item: int
+) -> Iterable[ShardRun]:
     """Yield the shards of a leaf whose elements ``first`` to ``last``, in row-major order, begin at byte ``begin``."""
     for box in boxes_of_range(shape, first, last):
-        yield Run(Shard(file, begin, box))
+        yield ShardRun(Shard(file, begin, box))
         begin += box.size * item
 
 
@@ -120,7 +122,7 @@ class ByteSource:
 
     def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
         reader = ChunkReader(self._storage, self.manifest, cast=True, folder=self._folder, check=self.check)
-        reader.fill([(name, self._permute(name, target)) for name, target in wanted])
+        reader.fill_targets([(name, self._permute(name, target)) for name, target in wanted])
 
     def _permute(self, name: str, target: Target) -> Target:
         order = self._dimension_orders.get(name)

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.integrity import TooIrregular, is_filled_once
-from allranks.checkpoint.manifest import Run, Shard
+from allranks.checkpoint.integrity import TooManyBoxes, is_leaf_filled_once
+from allranks.checkpoint.manifest import Shard, ShardRun
 from allranks.errors import Damaged, Unsafe
 from allranks.extent import Extent
 from allranks.loading.fit import StoredArray
@@ -152,11 +152,11 @@ class _ShardArchives:
             blob = self._blob(file).part(begin, size, what=f"a shard of {name!r}")
             number = self._catalog.file(file, self._files[file].size)
             at = self._data_of(blob, number, name, stored, extent)
-            runs.append(Run(Shard(number, at, extent)))
+            runs.append(ShardRun(Shard(number, at, extent)))
         try:
-            if not is_filled_once(stored.shape, tuple(runs)):
+            if not is_leaf_filled_once(stored.shape, tuple(runs)):
                 raise _damaged_error(self._storage, f"the shards of {name!r} do not fill it exactly once")
-        except (TooIrregular, ValueError) as error:
+        except (TooManyBoxes, ValueError) as error:
             raise _damaged_error(self._storage, f"the shards of {name!r} are not inside {stored}") from error
         self._catalog.add(name, stored, runs)
 

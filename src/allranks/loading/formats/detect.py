@@ -47,7 +47,7 @@ def open_source(path: str | os.PathLike[str], *, allow_pickle: bool) -> Source:
 
 
 def _open_file(storage: Storage, name: str, *, allow_pickle: bool) -> Source:
-    if name == paths.MANIFEST and manifest_document.is_ours(storage.get(name)):
+    if name == paths.MANIFEST and manifest_document.is_allranks_manifest(storage.get(name)):
         return native.NativeSource(storage, None)
     size = storage.size(name) or 0
     head = bytearray(min(size, 16))
@@ -92,7 +92,9 @@ def _open_pickle(storage: Storage, name: str, head: bytes, *, allow_pickle: bool
 def _open_folder(address: str, storage: Storage, files: Sequence[str], folders: Sequence[str]) -> Source:
     if paths.MANIFEST in files and _is_of_ours(storage, files):
         return native.NativeSource(storage, None)
-    if any(paths.step_of(name) is not None for name in folders) and (steps := inventory.complete_steps(storage)):
+    if any(paths.parse_step_folder(name) is not None for name in folders) and (
+        steps := inventory.complete_steps(storage)
+    ):
         return native.NativeSource(storage, steps[-1])
     if dcp.METADATA in files:
         return dcp.open_folder(storage)
@@ -113,7 +115,9 @@ def _open_folder(address: str, storage: Storage, files: Sequence[str], folders: 
 
 def _is_of_ours(storage: Storage, files: Iterable[str]) -> bool:
     """Return whether manifest.json is a manifest of allranks, valid or not: other programs use this name, too."""
-    return any(paths.shard_file_of(name) for name in files) or manifest_document.is_ours(storage.get(paths.MANIFEST))
+    return any(paths.parse_shard_file(name) for name in files) or manifest_document.is_allranks_manifest(
+        storage.get(paths.MANIFEST)
+    )
 
 
 def _common_ending(files: Iterable[str], *endings: str) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.manifest import Run
+from allranks.checkpoint.manifest import ShardRun
 from allranks.loading.fit import StoredArray
 from allranks.loading.formats.base import Blob, SourceDescription
 from allranks.loading.formats.catalog import ByteSource, Catalog, linear_shards, single_run
@@ -81,7 +81,7 @@ def _leaves(blob: Blob, node: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from _leaves(blob, child, f"{path}/{key}" if path else str(key))
 
 
-def _join_pieces(blob: Blob, file: int, node: Mapping[str, Any]) -> tuple[StoredArray, tuple[Run, ...]]:
+def _join_pieces(blob: Blob, file: int, node: Mapping[str, Any]) -> tuple[StoredArray, tuple[ShardRun, ...]]:
     """Return an array that is stored in several pieces, as its description and its shards. Raises Damaged."""
     match node:
         case {"shape": dict(shape), "chunks": dict(chunks)} if chunks:
@@ -93,7 +93,7 @@ def _join_pieces(blob: Blob, file: int, node: Mapping[str, Any]) -> tuple[Stored
     if not all(type(many) is int and many >= 0 for many in sizes):
         raise blob.damaged(f"a chunked array has the shape {sizes!r:.80}: expected integers from 0 on")
     stored, at = StoredArray(sizes, pieces[0].dtype), 0
-    runs: list[Run] = []
+    runs: list[ShardRun] = []
     for piece in pieces:
         many = math.prod(piece.shape)
         if at + many > math.prod(sizes):

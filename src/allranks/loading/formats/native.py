@@ -8,8 +8,8 @@ from typing import Any
 from allranks.arrays.base import Target
 from allranks.checkpoint import inventory, paths
 from allranks.checkpoint.chunk_reader import ChunkReader
-from allranks.checkpoint.compare import known_equal
-from allranks.checkpoint.per_rank import rows_of
+from allranks.checkpoint.compare import are_known_equal
+from allranks.checkpoint.per_rank import manifest_for_rank
 from allranks.errors import Damaged, StepRemoved
 from allranks.loading.fit import StoredArray
 from allranks.loading.formats.base import SourceDescription
@@ -32,7 +32,7 @@ class NativeSource:
             if own
             else ()
         )
-        self._manifest = rows_of(manifest, rank=0, size=manifest.world_size, choose=lambda _: "main")
+        self._manifest = manifest_for_rank(manifest, rank=0, size=manifest.world_size, choice_of=lambda _: "main")
         checked = f"by the {manifest.integrity} of every chunk"
         self.description = SourceDescription(f"allranks checkpoint, step {manifest.step}", checked, notes)
         self.values = self._manifest.values
@@ -42,7 +42,7 @@ class NativeSource:
 
     def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
         try:
-            ChunkReader(self._storage, self._manifest, cast=True, folder=self._folder).fill(wanted)
+            ChunkReader(self._storage, self._manifest, cast=True, folder=self._folder).fill_targets(wanted)
         except Damaged as error:
             if inventory.is_current(self._storage, self._manifest, self._folder):
                 raise
@@ -53,7 +53,7 @@ class NativeSource:
             ) from error
 
     def same(self, one: str, other: str) -> bool:
-        return known_equal(self._manifest, one, other)
+        return are_known_equal(self._manifest, one, other)
 
     def partial_checksums(self) -> Any:
         return None

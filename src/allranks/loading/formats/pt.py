@@ -17,7 +17,7 @@ from typing import Any
 
 from allranks.checkpoint.chunk_reader import Check
 from allranks.checkpoint.dtypes import DTYPES
-from allranks.checkpoint.manifest import Run, Shard
+from allranks.checkpoint.manifest import Shard, ShardRun
 from allranks.errors import Damaged
 from allranks.extent import Extent
 from allranks.loading.fit import StoredArray
@@ -128,7 +128,7 @@ def add(
 
 def _shards_of_tensor(
     file: int, begin: int, shape: tuple[int, ...], stride: Sequence[int], item: int
-) -> Sequence[Run] | None:
+) -> Sequence[ShardRun] | None:
     """Return the shards of a tensor with descending strides: one, or one for each row if rows are at equal distances.
 
     None if the tensor has neither layout.
@@ -142,7 +142,7 @@ def _shards_of_tensor(
     if dense > 1 or stride[0] < expected:
         return None
     row = Shard(file, begin, Extent((0,) * len(shape), (1, *shape[1:])))
-    return (Run(row, shape[0], 0, stride[0] * item, (1, *(0,) * (len(shape) - 1))),)
+    return (ShardRun(row, shape[0], 0, stride[0] * item, (1, *(0,) * (len(shape) - 1))),)
 
 
 class CheckedSource(ByteSource):
