@@ -18,7 +18,7 @@ from runs import Said, Tree, save
 import allranks
 from allranks.cli.data_place import SUFFIXES
 from allranks.cli.main import main
-from allranks.data.sources.detect import source
+from allranks.data.sources.detect import open_source
 from allranks.storage.local import LocalStorage
 
 pytestmark = pytest.mark.needs("orjson")
@@ -287,4 +287,4 @@ def test_data_that_cannot_be_used_is_one_line_and_exit_code_2(
 @pytest.mark.needs("pyarrow")
 def test_the_suffixes_that_tell_a_kind_are_those_that_its_source_reads() -> None:
     for kind, suffixes in SUFFIXES.items():
-        assert set(suffixes) <= set(source(kind, "x").format.suffixes)
+        assert set(suffixes) <= set(open_source(kind, "x").format.suffixes)

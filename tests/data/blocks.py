@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from allranks.data.index import Index, SourceFile
+from allranks.data.index import DatasetIndex, SourceFile
 
 
-def index_of(rows, *, sample_bytes: int = 100) -> Index:
+def index_of(rows, *, sample_bytes: int = 100) -> DatasetIndex:
     """An index of one file with these many samples in its blocks."""
     rows = [int(count) for count in rows]
     blocks = [(0, number, number + 1, count, 0) for number, count in enumerate(rows)]
-    return Index.of("numbers", [SourceFile("numbers", max(sum(rows), 1) * sample_bytes, "")], blocks)
+    return DatasetIndex.from_blocks("numbers", [SourceFile("numbers", max(sum(rows), 1) * sample_bytes, "")], blocks)
 
 
-def uneven(samples: int, *, seed: int = 0, most: int = 40) -> Index:
+def uneven(samples: int, *, seed: int = 0, most: int = 40) -> DatasetIndex:
     """An index of ``samples`` samples in blocks of 1 to ``most``."""
     dice, rows = np.random.default_rng(seed), []
     while sum(rows) < samples:
@@ -25,7 +25,7 @@ def uneven(samples: int, *, seed: int = 0, most: int = 40) -> Index:
 class Numbers:
     """Reads blocks of an index; counts how often each was read."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: DatasetIndex) -> None:
         self.index = index
         self.reads = [0] * len(index)
 
@@ -38,7 +38,7 @@ class Numbers:
 
     def read(self, block: int) -> Block:
         self.reads[block] += 1
-        return Block(int(self.index.first[block] - self.index.skip[block]))
+        return Block(int(self.index.first_ids[block] - self.index.skip[block]))
 
 
 class Block:

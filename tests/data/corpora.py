@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from allranks.data.base import Source
-from allranks.data.sources.detect import source
+from allranks.data.sources.detect import open_source
 
 SIZES = (37, 0, 5, 1, 211)
 Corpus = tuple[Source, list[Any]]
@@ -45,13 +45,13 @@ def framed(data: bytes, pack: Callable[[bytes], bytes], size: int) -> bytes:
 def jsonl(folder: Path) -> Corpus:
     for number, samples in enumerate(many()):
         (folder / f"{number}.jsonl").write_bytes(json_bytes(samples))
-    return source("jsonl", folder / "*.jsonl", block_bytes=500), flat(many())
+    return open_source("jsonl", folder / "*.jsonl", block_bytes=500), flat(many())
 
 
 def jsonl_gz(folder: Path) -> Corpus:
     for number, samples in enumerate(many()):
         (folder / f"{number}.jsonl.gz").write_bytes(gzip.compress(json_bytes(samples)))
-    return source("jsonl", folder, block_bytes=500), flat(many())
+    return open_source("jsonl", folder, block_bytes=500), flat(many())
 
 
 def jsonl_zst_frames(folder: Path) -> Corpus:
@@ -60,7 +60,7 @@ def jsonl_zst_frames(folder: Path) -> Corpus:
     for number, samples in enumerate(many()):
         data = framed(json_bytes(samples), zstandard.compress, 700)
         (folder / f"{number}.jsonl.zst").write_bytes(data)
-    return source("jsonl", folder, block_bytes=1000), flat(many())
+    return open_source("jsonl", folder, block_bytes=1000), flat(many())
 
 
 def text(folder: Path) -> Corpus:
@@ -68,14 +68,14 @@ def text(folder: Path) -> Corpus:
     for number, file in enumerate(lines):
         (folder / f"{number}.txt").write_bytes("".join(f"{line}\r\n" for line in file).encode())
     (folder / "3.txt").write_bytes(b"without an end")
-    return source("text", folder, block_bytes=10), flat(lines)
+    return open_source("text", folder, block_bytes=10), flat(lines)
 
 
 def text_gz_frames(folder: Path) -> Corpus:
     lines = [f"line {number}" * (number % 7) for number in range(500)]
     data = framed("\n".join(lines).encode(), gzip.compress, 99)
     (folder / "all.txt.gz").write_bytes(data + b"\0" * 512)
-    return source("text", folder / "all.txt.gz", block_bytes=400), lines
+    return open_source("text", folder / "all.txt.gz", block_bytes=400), lines
 
 
 def parquet(folder: Path) -> Corpus:
@@ -85,7 +85,7 @@ def parquet(folder: Path) -> Corpus:
     for number, samples in enumerate(many()):
         schema = pa.schema({"id": pa.int64(), "text": pa.string()})
         pq.write_table(pa.Table.from_pylist(samples, schema), folder / f"{number}.parquet", row_group_size=16)
-    return source("parquet", folder), flat(many())
+    return open_source("parquet", folder), flat(many())
 
 
 def arrow(folder: Path) -> Corpus:
@@ -97,7 +97,7 @@ def arrow(folder: Path) -> Corpus:
         write = pa.ipc.new_file if number % 2 else pa.ipc.new_stream
         with write(folder / f"{number}.arrow", schema) as file:
             file.write_table(table, max_chunksize=16)
-    return source("arrow", folder), flat(many())
+    return open_source("arrow", folder), flat(many())
 
 
 def webdataset(folder: Path) -> Corpus:
@@ -107,7 +107,7 @@ def webdataset(folder: Path) -> Corpus:
                 add(tar, f"{sample['id']:07}.json", json.dumps(sample).encode())
                 add(tar, f"{sample['id']:07}.cls", b"%d" % (sample["id"] % 10))
     expected = [{"__key__": f"{one['id']:07}", "json": one, "cls": one["id"] % 10} for one in flat(many())]
-    return source("webdataset", f"{folder}/shard-{{000..004}}.tar", decode=True), expected
+    return open_source("webdataset", f"{folder}/shard-{{000..004}}.tar", decode=True), expected
 
 
 def add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
@@ -122,23 +122,23 @@ def folder(folder: Path) -> Corpus:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(name.encode() * 3)
         expected.append({"path": name, "bytes": name.encode() * 3, "label": label})
-    return source("folder", folder, labels=True), expected
+    return open_source("folder", folder, labels=True), expected
 
 
 def sequence(_: Path) -> Corpus:
-    return source("sequence", list(range(100, 177))), list(range(100, 177))
+    return open_source("sequence", list(range(100, 177))), list(range(100, 177))
 
 
 def sequence_numpy(_: Path) -> Corpus:
     rows = np.arange(40).reshape(20, 2)
-    return source("sequence", rows), list(rows)
+    return open_source("sequence", rows), list(rows)
 
 
 def huggingface(_: Path) -> Corpus:
     import datasets
 
     data = datasets.Dataset.from_list(flat(many())).select(list(range(100, 10, -1)))
-    return source("huggingface", data), flat(many())[100:10:-1]
+    return open_source("huggingface", data), flat(many())[100:10:-1]
 
 
 KINDS: dict[str, Callable[[Path], Corpus]] = {

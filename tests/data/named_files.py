@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from allranks.data.index import Index
+from allranks.data.index import DatasetIndex
 from allranks.data.sources.named import named
 
 SIZES = {"b": 40, "a": 7, "c": 93}  # not in the order of their names
@@ -83,7 +83,7 @@ def plain(value: Any) -> Any:
 
 def samples(path: str, **options: Any) -> list[Any]:
     source = named(path, **options)
-    index = Index.decode(source.index().encode())
+    index = DatasetIndex.decode(source.index().encode())
     reader = named(path, **options).open(index)  # another rank, which has the index and asks nobody
     return [one for block in range(len(index)) for one in reader.read(block).take(np.arange(index.rows[block]))]
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from allranks.data.base import BadSample
-from allranks.data.batch import Collator
+from allranks.data.batch import BatchCollator
 from allranks.errors import DataError
 
 
 def columns(*samples, example=None, collator=None):
-    made = collator or Collator(lambda: example)
-    return made.columns(samples, np.arange(100, 100 + len(samples)))
+    made = collator or BatchCollator(lambda: example)
+    return made.make_columns(samples, np.arange(100, 100 + len(samples)))
 
 
 def test_numbers_and_arrays_are_stacked_and_all_else_is_listed():
@@ -77,7 +77,7 @@ def test_a_column_is_of_one_kind(samples, says):
 
 def test_a_column_is_of_one_kind_over_batches():
     """The first batch decides for all that follow."""
-    collator = Collator(lambda: None)
+    collator = BatchCollator(lambda: None)
     columns({"x": 1}, collator=collator)
     with pytest.raises(DataError, match="a float; before it was a int"):
         columns({"x": 0.5}, collator=collator)

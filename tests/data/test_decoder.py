@@ -12,7 +12,7 @@ pytest.importorskip("orjson")
 
 from allranks.data.sources.jsonl import jsonl
 from allranks.data.sources.text import text
-from allranks.data.step_chunks import Decoder, Ids
+from allranks.data.step_chunks import Ids, SampleDecoder
 
 pytestmark = pytest.mark.needs("orjson")
 
@@ -31,7 +31,7 @@ def test_samples_come_in_the_order_in_which_they_are_asked_for(tmp_path: Path) -
     keys: Ids = np.repeat(np.arange(len(index)), index.rows)
     positions = np.concatenate([block.positions() for block in blocks.values()])
     order = np.random.default_rng(0).permutation(len(keys))
-    found = Decoder(blocks).samples(keys[order], positions[order])
+    found = SampleDecoder(blocks).decode_samples(keys[order], positions[order])
     for row, sample in zip(order.tolist(), found, strict=True):
         if row == 30:
             assert re.search(r"a\.jsonl: line \d of the block at byte [\d,]+ is no JSON", sample.why)
@@ -49,7 +49,7 @@ def test_lines_of_two_formats_are_told_apart(tmp_path: Path) -> None:
         blocks[len(blocks)] = source.open(source.index()).read(0)
     keys = np.tile([0, 1, -1], 50)
     positions = np.stack([blocks[0].positions(), blocks[1].positions(), np.full(50, -1)], 1).ravel()
-    found = Decoder(blocks).samples(keys, positions)
+    found = SampleDecoder(blocks).decode_samples(keys, positions)
     assert found[0::3] == list(range(50))
     assert found[1::3] == [str(number) for number in range(50)]
     assert all(sample.why.startswith("padding") for sample in found[2::3])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from allranks.data.epochs import Epochs
+from allranks.data.epochs import EpochTracker
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from allranks.data.epochs import Epochs
 def test_an_iteration_is_followed_by_the_next_epoch_unless_it_was_a_look(
     step: int, taken: int, asked: bool, place: tuple[int, int]
 ) -> None:
-    epochs = Epochs(6, 0, step)
+    epochs = EpochTracker(6, 0, step)
     epochs.set_epoch(0)
-    assert epochs.begin(lambda: taken, lambda: asked) == (0, step)
-    assert epochs.next() == place
+    assert epochs.begin_iteration(lambda: taken, lambda: asked) == (0, step)
+    assert epochs.next_iteration() == place

@@ -12,9 +12,19 @@ from samples import go_on, plan_of, read
 
 from allranks import SimulatedWorld, World
 from allranks.data import plan as plans
-from allranks.data.audit import verify
-from allranks.data.gaps import Gap, gaps
-from allranks.data.ledger import Ledger, Sum, dropped, mix, planned, sum_of, sum_of_range, sums, unmix
+from allranks.data.audit import verify_epoch
+from allranks.data.gaps import LedgerGap, find_gaps
+from allranks.data.ledger import (
+    Ledger,
+    SampleSum,
+    dropped_sum,
+    mix_ids,
+    planned_sum,
+    sum_of_ids,
+    sum_of_range,
+    sums_of_batches,
+    unmix_ids,
+)
 from allranks.errors import LedgerMismatch, Mismatch
 
 FAULTS = ("lost", "twice", "replaced", "neighbour")
@@ -50,18 +60,18 @@ def test_ten_thousand_faults_are_all_found_and_placed() -> None:
     """
     draw = random.Random(0)
     taken, right = planned_ids.copy(), sum_of_range(0, big.samples)
-    assert sum_of(taken.ravel()) == right
+    assert sum_of_ids(taken.ravel()) == right
     injected: dict[int, tuple[str, list[int], list[int]]] = {}
     for step in range(STEPS - 1):
         kind = FAULTS[step % 4]
         injected[step] = kind, *spoil(taken, step, kind, draw, big.samples)
-        alone = right.minus(sum_of(planned_ids[step])).plus(sum_of(taken[step]))
+        alone = right.minus(sum_of_ids(planned_ids[step])).plus(sum_of_ids(taken[step]))
         assert not alone.same_samples(right), (step, kind)
     for kept in (False, True):
         ledger = Ledger(big.steps, range(ROWS))
-        for step, count, mixed in zip(range(STEPS), *sums(taken), strict=True):
-            ledger.record(step, count, mixed, ids=taken[step] if kept else None)
-        found = {gap.begin: gap for gap in gaps(big, ledger, 3)}
+        for step, count, mixed in zip(range(STEPS), *sums_of_batches(taken), strict=True):
+            ledger.record_batch(step, count, mixed, ids=taken[step] if kept else None)
+        found = {gap.begin: gap for gap in find_gaps(big, ledger, 3)}
         assert found.keys() == injected.keys()
         for step, (kind, lost, extra) in injected.items():
             gap = found[step]
@@ -73,8 +83,8 @@ def test_ten_thousand_faults_are_all_found_and_placed() -> None:
 def test_a_sample_read_once_more_is_named() -> None:
     """A batch of one sample more than planned."""
     ledger = read(big, range(ROWS), 0, 50)
-    ledger.record(49, 1, int(mix(np.array([77]))[0]))
-    assert gaps(big, ledger, 0) == [Gap(0, 49, 50, extra=(77,))]
+    ledger.record_batch(49, 1, int(mix_ids(np.array([77]))[0]))
+    assert find_gaps(big, ledger, 0) == [LedgerGap(0, 49, 50, extra=(77,))]
 
 
 def test_intervals_of_long_epochs_are_of_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,16 +92,16 @@ def test_intervals_of_long_epochs_are_of_several_steps(monkeypatch: pytest.Monke
     monkeypatch.setattr("allranks.data.ledger._MOST_INTERVALS", 100)
     ledger = read(big, range(ROWS), 37, 5000)
     assert ledger.interval == 101
-    assert gaps(big, ledger, 0) == []
+    assert find_gaps(big, ledger, 0) == []
     lost = int(planned_ids[4000, 5])
-    ledger.record(4000, -1, -int(mix(np.array([lost]))[0]))
-    ledger.record(4999, 0, 0)
-    assert gaps(big, ledger, 0) == [Gap(0, 3939, 4040, missing=(lost,))]
+    ledger.record_batch(4000, -1, -int(mix_ids(np.array([lost]))[0]))
+    ledger.record_batch(4999, 0, 0)
+    assert find_gaps(big, ledger, 0) == [LedgerGap(0, 3939, 4040, missing=(lost,))]
 
 
 @given(st.lists(st.integers(0, 2**62), min_size=1))
 def test_mixing_can_be_undone(ids: list[int]) -> None:
-    assert unmix(mix(np.array(ids))).tolist() == ids
+    assert unmix_ids(mix_ids(np.array(ids))).tolist() == ids
 
 
 @given(
@@ -105,8 +115,8 @@ def test_the_sums_of_a_plan_are_those_of_all_ids(samples: int, streams: int, man
     """Two parts of an epoch and what is dropped make all ids there are, whatever the layout."""
     one = plan_of(samples, streams * many, streams=streams, tail=tail)
     rows, middle = range(streams * many), int(cut * one.steps)
-    parts = planned(one, rows, 0, middle).plus(planned(one, rows, middle, one.steps))
-    assert parts.plus(dropped(one, range(streams))) == sum_of_range(0, samples)
+    parts = planned_sum(one, rows, 0, middle).plus(planned_sum(one, rows, middle, one.steps))
+    assert parts.plus(dropped_sum(one, range(streams))) == sum_of_range(0, samples)
 
 
 plan = plan_of(1003, 24, streams=8)
@@ -118,43 +128,43 @@ dropping = plan_of(1003, 24, streams=8, tail="drop")
 def test_the_ranks_prove_an_epoch(size: int, one: plans.EpochPlan) -> None:
     """At any step and at the end, after a resume, too; ranks that hold the same rows count them once."""
 
-    def prove(world: World) -> list[Sum]:
+    def prove(world: World) -> list[SampleSum]:
         half = one.steps // 2
         rows = plans.rows_of_rank(world.rank, size, 24)
         first = read(one, rows, 0, half)
-        before = verify(world, one, first)
+        before = verify_epoch(world, one, first)
         copies = read(one, plans.rows_of_rank((world.rank + 1) % size, size, 24), half, one.steps)
         second = read(one, rows, half, one.steps, seen=before)
-        return [before, verify(world, one, second, copies=copies)]
+        return [before, verify_epoch(world, one, second, copied_rows=copies)]
 
     missing = 0 if one is plan else 1003 - one.steps * 24
     for before, end in SimulatedWorld(size).run(prove).values():
         assert before.samples == one.steps // 2 * 24
-        assert end == sum_of_range(0, 1003).minus(dropped(one, range(8)))
+        assert end == sum_of_range(0, 1003).minus(dropped_sum(one, range(8)))
         assert end.samples == 1003 - missing
 
 
 def odd(kind: str, world: World) -> None:
     """One rank of four does something wrong between steps 10 and 30."""
-    rows, seen = plans.rows_of_rank(world.rank, 4, 24), planned(plan, range(24), 0, 10)
+    rows, seen = plans.rows_of_rank(world.rank, 4, 24), planned_sum(plan, range(24), 0, 10)
     if kind == "seen":
-        seen = seen.minus(sum_of(np.array([5])))
+        seen = seen.minus(sum_of_ids(np.array([5])))
     ledger = read(plan, rows, 10, 29, seen=seen)
     copies = None
     if world.rank == 2 and kind == "lost":
         ids = plan.row_ids(rows, 29, 30)
         ids[0, 3] = -1
-        ledger.record(29, *(one[0] for one in sums(ids)))
+        ledger.record_batch(29, *(one[0] for one in sums_of_batches(ids)))
     elif world.rank == 2 and kind == "slipped":
-        ledger.record(29, *(one[0] for one in sums(plan.row_ids(rows, 30, 31))))
+        ledger.record_batch(29, *(one[0] for one in sums_of_batches(plan.row_ids(rows, 30, 31))))
     elif world.rank != 2 or kind != "late":
         go_on(plan, ledger, 29, 30)
     if world.rank == 2 and kind == "rows":
         ledger = read(plan, plans.rows_of_rank(1, 4, 24), 10, 30, seen=seen)
     if world.rank == 3 and kind == "copies":
         copies = read(plan, plans.rows_of_rank(0, 4, 24), 10, 29)
-        copies.record(29, 0, 0)
-    verify(world, plan, ledger, copies=copies)
+        copies.record_batch(29, 0, 0)
+    verify_epoch(world, plan, ledger, copied_rows=copies)
 
 
 lost_id = int(plan.row_ids(range(12, 18), 29, 30)[0, 3])

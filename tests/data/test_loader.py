@@ -14,7 +14,7 @@ import pytest
 
 from allranks import Dataset, SimulatedWorld, World
 from allranks.data import open_loader
-from allranks.data.ledger import sums
+from allranks.data.ledger import sums_of_batches
 from allranks.data.reduce import masked_mean
 from allranks.errors import DataChanged, DataError, LedgerMismatch, Mismatch
 
@@ -298,7 +298,7 @@ def test_a_batch_that_is_taken_twice_is_found_at_the_end_of_the_epoch(files):
         loader = data_of(files).batch(24).loader(world)
         for batch in loader:
             if (world.rank, batch.step) == (1, 5):
-                count, mixed = sums(batch.ids[None])
+                count, mixed = sums_of_batches(batch.ids[None])
                 loader._audit._ledger.record(6, count[0], mixed[0])
 
     errors = SimulatedWorld(3).run(read).errors

@@ -8,15 +8,15 @@ from blocks import index_of, uneven
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.data.mix import CYCLE, MixPlan, quotas
-from allranks.data.plan import Layout, divisors, rows_of_rank
+from allranks.data.mix import CYCLE, MixPlan, quotas_of_weights
+from allranks.data.plan import IndexLayout, divisors, rows_of_rank
 from allranks.errors import DataError
 
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50))
 def test_quotas_are_the_weights_to_one_position(weights):
     """The quotas make a whole cycle, each within one position of its weight, and none is without any."""
-    many = quotas(weights)
+    many = quotas_of_weights(weights)
     assert sum(many) == CYCLE
     assert min(many) >= 1
     small = sum(weight / sum(weights) * CYCLE < 1 for weight in weights)
@@ -28,12 +28,12 @@ def test_quotas_are_the_weights_to_one_position(weights):
 def test_what_is_no_weight_is_refused(weights):
     """A mixture without parts, or with weights that say nothing, is an error."""
     with pytest.raises(DataError, match="weights of a mixture"):
-        quotas(weights)
+        quotas_of_weights(weights)
 
 
 def mixture(epoch=0, *, stop="first", weights=(0.7, 0.3), sizes=(5003, 777), how=None):
     indexes = [uneven(samples, seed=number) for number, samples in enumerate(sizes)]
-    return MixPlan(indexes, weights, how or Layout(24, 12, 4, 7, True), epoch, stop=stop)
+    return MixPlan(indexes, weights, how or IndexLayout(24, 12, 4, 7, True), epoch, stop=stop)
 
 
 def everything(plan):
@@ -52,7 +52,7 @@ def test_no_sample_a_second_time_before_all_of_its_part():
 def test_a_cycle_has_every_part_as_often_as_its_quota():
     """In each cycle of a stream the parts' shares are exact."""
     plan = mixture(stop="all", sizes=(50_000, 20_000))
-    turns = plan.turns(3, np.arange(2 * CYCLE))
+    turns = plan.mix_positions(3, np.arange(2 * CYCLE))
     for cycle in (turns.part[:CYCLE], turns.part[CYCLE:]):
         assert tuple(np.bincount(cycle).tolist()) == plan.quotas
 
@@ -81,4 +81,4 @@ def test_epochs_end_with_the_first_part_or_with_all():
 def test_a_part_smaller_than_the_streams_is_refused():
     """A part of which some streams would have nothing is an error that says what to do."""
     with pytest.raises(DataError, match=r"part 1 of the mixture has 5 samples, fewer than the 12 streams.*streams=1"):
-        MixPlan([index_of([20] * 10), index_of([5])], [1, 1], Layout(24, 12, 4, 0, True), 0, stop="first")
+        MixPlan([index_of([20] * 10), index_of([5])], [1, 1], IndexLayout(24, 12, 4, 0, True), 0, stop="first")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from allranks.data.pack import Carry, Packed, Packer, Packing, Tokens, packer
+from allranks.data.pack import DocumentPacker, PackedRow, PackingOptions, RowCarry, Tokens, make_packer
 from allranks.errors import DataError
 
 PAD, EOS = -1, -2
@@ -22,7 +22,7 @@ FIRST_ID = 1000
 class Case:
     """Documents of these sizes; every token of all of them is another number."""
 
-    packing: Packing
+    packing: PackingOptions
     sizes: tuple[int, ...]
     step_chunks: tuple[int, ...]
 
@@ -34,31 +34,34 @@ class Case:
     def ids(self, depths: list[int]) -> list[int]:
         return [FIRST_ID + depth for depth in depths]
 
-    def rows(self, carry: Carry | None = None, step_chunks: tuple[int, ...] | None = None) -> list[Packed]:
+    def rows(self, carry: RowCarry | None = None, step_chunks: tuple[int, ...] | None = None) -> list[PackedRow]:
         """All rows from a carry on, with the documents pushed in strips of these sizes, over and over."""
-        carry, documents, step_chunks = carry or Carry(), self.documents, step_chunks or self.step_chunks
-        packing = packer(
-            self.packing, carry, ids=self.ids(carry.again), documents=[documents[depth] for depth in carry.again]
+        carry, documents, step_chunks = carry or RowCarry(), self.documents, step_chunks or self.step_chunks
+        packing = make_packer(
+            self.packing,
+            carry,
+            ids=self.ids(carry.depths_to_read_again),
+            documents=[documents[depth] for depth in carry.depths_to_read_again],
         )
         found, depth, turn = [], carry.depth, 0
         while depth < len(documents):
             depths = list(range(depth, min(depth + step_chunks[turn % len(step_chunks)], len(documents))))
-            found += packing.push(depths, self.ids(depths), [documents[depth] for depth in depths])
+            found += packing.push_documents(depths, self.ids(depths), [documents[depth] for depth in depths])
             depth, turn = depth + len(depths), turn + 1
-        return found + packing.flush()
+        return found + packing.flush_rows()
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     method = draw(st.sampled_from(["split", "best-fit"]))
-    packing = Packing(
+    packing = PackingOptions(
         draw(st.integers(1, 12)), method, PAD, draw(st.sampled_from([None, EOS])), open_rows=draw(st.integers(1, 4))
     )
     sizes = draw(st.lists(st.integers(0, 9) | st.integers(0, 40), max_size=25))
     return Case(packing, tuple(sizes), tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))))
 
 
-def same(one: Packed, other: Packed) -> bool:
+def same(one: PackedRow, other: PackedRow) -> bool:
     return one.padding == other.padding and all(
         np.array_equal(getattr(one, name), getattr(other, name))
         for name in ("tokens", "segment_ids", "positions", "ids")
@@ -103,7 +106,7 @@ def test_the_next_row_is_found_again_from_every_row(case: Case, data: st.DataObj
     rows = case.rows()
     step_chunks = tuple(data.draw(st.lists(st.integers(1, 30), min_size=1, max_size=3)))
     for at, row in enumerate(rows):
-        carry = Carry.from_json(json.loads(json.dumps(row.carry.to_json())))
+        carry = RowCarry.from_json(json.loads(json.dumps(row.carry.to_json())))
         assert carry == row.carry
         rest = case.rows(carry, step_chunks)
         assert len(rest) == len(rows) - at - 1
@@ -116,8 +119,8 @@ def test_the_next_row_is_found_again_from_every_row(case: Case, data: st.DataObj
 
 
 @given(cases())
-@example(Case(Packing(2, pad_id=PAD), (2, 0, 1), (3,)))
-@example(Case(Packing(2, "best-fit", PAD), (2, 0, 1), (3,)))
+@example(Case(PackingOptions(2, pad_id=PAD), (2, 0, 1), (3,)))
+@example(Case(PackingOptions(2, "best-fit", PAD), (2, 0, 1), (3,)))
 def test_how_many_are_pushed_at_once_decides_nothing(case: Case) -> None:
     """Also for a document without tokens that stands where a row ends."""
     rows, one_by_one = case.rows(), case.rows(step_chunks=(1,))
@@ -129,33 +132,33 @@ def test_rows_as_a_person_would_write_them() -> None:
     """Golden, for both methods: the conventions of segments, positions, ids and padding."""
     documents = [np.arange(10, 13), np.arange(20, 26), np.arange(0), np.arange(30, 32)]
 
-    def written(packing: Packing) -> list[tuple[list[int], list[int], list[int], list[int], int]]:
-        one: Packer = packer(packing)
-        rows = [*one.push(range(4), range(4), documents), *one.flush()]
+    def written(packing: PackingOptions) -> list[tuple[list[int], list[int], list[int], list[int], int]]:
+        one: DocumentPacker = make_packer(packing)
+        rows = [*one.push_documents(range(4), range(4), documents), *one.flush_rows()]
         return [
             (row.tokens.tolist(), row.segment_ids.tolist(), row.positions.tolist(), row.ids.tolist(), row.padding)
             for row in rows
         ]
 
-    assert written(Packing(5, eos_id=9)) == [
+    assert written(PackingOptions(5, eos_id=9)) == [
         ([10, 11, 12, 9, 20], [1, 1, 1, 1, 2], [0, 1, 2, 3, 0], [0], 0),
         ([21, 22, 23, 24, 25], [1, 1, 1, 1, 1], [0, 1, 2, 3, 4], [], 0),
         ([9, 30, 31, 9, 0], [1, 2, 2, 2, 0], [0, 0, 1, 2, 0], [1, 2, 3], 1),
     ]
-    assert written(Packing(5, "best-fit")) == [
+    assert written(PackingOptions(5, "best-fit")) == [
         ([20, 21, 22, 23, 24], [1, 1, 1, 1, 1], [0, 1, 2, 3, 4], [], 0),
         ([10, 11, 12, 25, 0], [1, 1, 1, 2, 0], [0, 1, 2, 0, 0], [0, 1, 2], 1),
         ([30, 31, 0, 0, 0], [1, 1, 0, 0, 0], [0, 1, 0, 0, 0], [3], 3),
     ]
-    assert written(Packing(5, "best-fit", long="truncate"))[0][0] == [20, 21, 22, 23, 24]
-    assert written(Packing(5, "best-fit", long="truncate"))[0][3] == [1]
+    assert written(PackingOptions(5, "best-fit", long="truncate"))[0][0] == [20, 21, 22, 23, 24]
+    assert written(PackingOptions(5, "best-fit", long="truncate"))[0][3] == [1]
 
 
 @pytest.mark.parametrize(("method", "most"), [("split", 0.0), ("best-fit", 0.002)])
 def test_little_is_padding(method: str, most: float) -> None:
     """0.1 % with short documents, and nothing but the last row where they are split."""
     sizes = np.random.default_rng(0).lognormal(4, 0.6, 20_000).astype(int)
-    rows = Case(Packing(2048, method), tuple(sizes.tolist()), (1000,)).rows()  # type: ignore[arg-type]
+    rows = Case(PackingOptions(2048, method), tuple(sizes.tolist()), (1000,)).rows()  # type: ignore[arg-type]
     assert sum(row.padding for row in rows[:-16]) <= most * 2048 * len(rows)
     assert all(pair[0].carry != pair[1].carry for pair in pairwise(rows))
     assert max(len(json.dumps(row.carry.to_json())) for row in rows) < (64 if method == "split" else 8192)
@@ -166,15 +169,15 @@ def test_what_are_no_tokens_is_named(wrong: object) -> None:
     """With the sample's id, before anything is packed."""
     for method in ("split", "best-fit"):
         with pytest.raises(DataError, match="tokens of sample 8 ") as caught:
-            packer(Packing(4, method)).push([0, 1], [7, 8], [np.arange(3), wrong])  # type: ignore[arg-type, list-item]
+            make_packer(PackingOptions(4, method)).push_documents([0, 1], [7, 8], [np.arange(3), wrong])  # type: ignore[arg-type, list-item]
         assert caught.value.sample == 8
 
 
 def test_a_packing_that_cannot_be_is_refused() -> None:
     for wrong in ({"length": 0}, {"length": 4, "method": "first"}, {"length": 4, "long": "truncate"}):
         with pytest.raises(DataError):
-            Packing(**wrong)  # type: ignore[arg-type]
+            PackingOptions(**wrong)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="not a state of a packing"):
-        Carry.from_json([1, 2])
+        RowCarry.from_json([1, 2])
     with pytest.raises(DataError, match="sample 5 has 3 tokens now"):
-        packer(Packing(4), Carry(2, 6)).push([2], [5], [np.arange(3)])
+        make_packer(PackingOptions(4), RowCarry(2, 6)).push_documents([2], [5], [np.arange(3)])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allranks.data import ledger
-from allranks.data.plan import EpochPlan, Layout, divisors, layout, rows_of_rank
+from allranks.data.plan import EpochPlan, IndexLayout, choose_layout, divisors, rows_of_rank
 from allranks.errors import DataError
 
 GOLDEN = [
@@ -30,7 +30,7 @@ def plans(draw):
     rows = draw(st.lists(st.integers(1, 30), min_size=1, max_size=40))
     batch = draw(st.integers(1, 24))
     streams = draw(st.sampled_from(divisors(batch)))
-    how = Layout(
+    how = IndexLayout(
         batch,
         streams,
         draw(st.integers(1, 6)),
@@ -75,7 +75,7 @@ def test_a_ledger_of_the_plan_is_the_sum_of_all_ids(plan):
     """The sum over the plan's rows is the sum over the ids, which knows nothing of the plan."""
     if plan.layout.tail == "pad":
         ids = plan.row_ids(range(plan.layout.global_batch), 0, plan.steps)
-        assert ledger.sum_of(ids) == ledger.sum_of_range(0, plan.samples)
+        assert ledger.sum_of_ids(ids) == ledger.sum_of_range(0, plan.samples)
 
 
 @settings(max_examples=60, deadline=None)
@@ -97,7 +97,7 @@ def test_windows_tile_their_stream(plan):
 @pytest.mark.parametrize("samples", [93, 94, 95, 96, 97, 189, 190, 191, 192])
 def test_ranks_do_not_disagree_about_the_last_step(samples):
     """Just below a whole number of batches all ranks take equal steps (an elastic iterator we know: 1, 1, 1, 0)."""
-    plan = EpochPlan(uneven(samples), Layout(96, 96, 4, 0, True), 0)
+    plan = EpochPlan(uneven(samples), IndexLayout(96, 96, 4, 0, True), 0)
     steps = {len(plan.row_ids(rows_of_rank(rank, 4, 96), 0, plan.steps)) for rank in range(4)}
     assert steps == {-(-samples // 96)}
 
@@ -105,7 +105,7 @@ def test_ranks_do_not_disagree_about_the_last_step(samples):
 def test_ranks_read_their_share():
     """Ranks read each block 1.1 times at most together, also where their number does not divide anything."""
     index = uneven(20_000)
-    plan = EpochPlan(index, layout(index, global_batch=24, seed=0, shuffle=True), 0)
+    plan = EpochPlan(index, choose_layout(index, global_batch=24, seed=0, shuffle=True), 0)
     for size in (3, 4, 8):
         for rank in range(size):
             streams = {row // plan.layout.depth_of_step for row in rows_of_rank(rank, size, 24)}
@@ -117,7 +117,7 @@ def test_epochs_and_seeds_have_other_orders():
     """Epoch 1 of seed 0 is not epoch 0 of seed 1, nor anything else we have seen."""
     index = uneven(1000)
     seen = {
-        tuple(EpochPlan(index, Layout(8, 8, 4, seed, True), epoch).row_ids(range(8), 0, 20).ravel())
+        tuple(EpochPlan(index, IndexLayout(8, 8, 4, seed, True), epoch).row_ids(range(8), 0, 20).ravel())
         for seed, epoch in itertools.product(range(5), range(5))
     }
     assert len(seen) == 25
@@ -127,21 +127,21 @@ def test_unshuffled_streams_are_in_the_order_of_the_files():
     """Without a shuffle, one stream is the files from the first sample to the last; every epoch is the same."""
     index = uneven(100)
     for epoch in (0, 1):
-        ids = EpochPlan(index, Layout(4, 1, 4, 0, False), epoch).row_ids(range(4), 0, 25)
+        ids = EpochPlan(index, IndexLayout(4, 1, 4, 0, False), epoch).row_ids(range(4), 0, 25)
         assert ids.ravel().tolist() == list(range(100))
 
 
 def test_a_little_of_the_epoch_touches_much_of_the_corpus():
     """The first 1 % of an epoch touches as much of the corpus as 64 KB blocks and the default layout allow."""
     index = index_of([250] * 4000)
-    plan = EpochPlan(index, Layout(96, 96, 32, 0, True), 0)
+    plan = EpochPlan(index, IndexLayout(96, 96, 32, 0, True), 0)
     ids = plan.row_ids(range(96), 0, 104)
     assert len(np.unique(ids * 1000 // plan.samples)) >= 950
 
 
 def test_orders_are_those_of_the_first_release():
     """A changed order would change what every running job has read: these numbers must never change."""
-    plan = EpochPlan(index_of([3, 5, 2, 7, 4, 6, 1, 8]), Layout(6, 3, 2, 7, True), 2)
+    plan = EpochPlan(index_of([3, 5, 2, 7, 4, 6, 1, 8]), IndexLayout(6, 3, 2, 7, True), 2)
     assert plan.row_ids(range(6), 0, plan.steps).tolist() == GOLDEN
     assert plan.digest() == GOLDEN_DIGEST
 
@@ -153,16 +153,16 @@ def test_a_layout_that_cannot_be_says_which_can():
     ):
         rows_of_rank(2, 5, 96)
     with pytest.raises(DataError, match=r"streams=5 .*1, 2, 3, 4, 6"):
-        Layout(12, 5, 4, 0, True)
+        IndexLayout(12, 5, 4, 0, True)
     with pytest.raises(DataError, match="global_batch=0"):
-        Layout(0, 1, 4, 0, True)
+        IndexLayout(0, 1, 4, 0, True)
 
 
 def test_few_blocks_make_few_streams():
     """There are as many streams as 20 blocks each allow, so that little is read twice; one at least."""
-    assert layout(index_of([10] * 508), global_batch=96, seed=0, shuffle=True).streams == 24
-    assert layout(index_of([10] * 5000), global_batch=96, seed=0, shuffle=True).streams == 96
-    assert layout(index_of([10] * 3), global_batch=96, seed=0, shuffle=True).streams == 1
+    assert choose_layout(index_of([10] * 508), global_batch=96, seed=0, shuffle=True).streams == 24
+    assert choose_layout(index_of([10] * 5000), global_batch=96, seed=0, shuffle=True).streams == 96
+    assert choose_layout(index_of([10] * 3), global_batch=96, seed=0, shuffle=True).streams == 1
 
 
 def _windows(plan, stream):

@@ -11,10 +11,10 @@ import pytest
 from samples import go_on, plan_of
 
 from allranks import Checkpointer, World
-from allranks.data.audit import verify
+from allranks.data.audit import verify_epoch
 from allranks.data.ledger import Ledger, sum_of_range
 from allranks.data.plan import rows_of_rank
-from allranks.data.snapshot import Resume, Snapshot
+from allranks.data.snapshot import ResumePosition, Snapshot
 from allranks.errors import AllranksError, LedgerMismatch, Mismatch, StepExists
 
 SAMPLES, BATCH = 1003, 24
@@ -30,7 +30,7 @@ class Loader:
         rows = rows_of_rank(world.rank, world.size, BATCH)
         self.ledger = Ledger(plan.steps, rows)
         if state is not None:
-            resume = Resume.from_state(state, FACTS, plan.layout, rank=world.rank)
+            resume = ResumePosition.from_state(state, FACTS, plan.layout, rank=world.rank)
             self.ledger = Ledger(plan.steps, rows, begin=resume.step + skip, seen=resume.seen)
         self.gathers = 0
 
@@ -70,14 +70,14 @@ def test_a_rollback_takes_the_ledger_back_with_the_weights(world: World, shared_
         for step in range(11, plan.steps + 1):
             loader.to(step)
             ckpt.maybe_save(step, weights(step), extra={"data": loader.state()})
-        assert verify(world, plan, loader.ledger) == sum_of_range(0, SAMPLES)
+        assert verify_epoch(world, plan, loader.ledger) == sum_of_range(0, SAMPLES)
 
     for wrong, skip, samples in ((state, 1, SAMPLES - BATCH), ({**newer, "depth": 30}, 0, SAMPLES + 15 * BATCH)):
         loader = Loader(world, wrong, skip=skip)
         loader.to(plan.steps)
         words = f"rank {world.rank}: the ledger of epoch 0 .*: {samples} samples were taken, and 1003 planned: before"
         with pytest.raises(LedgerMismatch, match=words):
-            verify(world, plan, loader.ledger)
+            verify_epoch(world, plan, loader.ledger)
 
 
 class Part:

@@ -16,11 +16,11 @@ from samples import plan_of
 
 import allranks
 from allranks.data.dataset import Dataset
-from allranks.data.detect import rows_of
-from allranks.data.device_iterator import in_flight
+from allranks.data.detect import rows_of_process
+from allranks.data.device_iterator import place_ahead
 from allranks.data.jax import to_jax
 from allranks.data.plan import rows_of_rank
-from allranks.data.start import compare_shared_rows, row_hashes, start
+from allranks.data.start import compare_shared_rows, row_hashes, start_on_all_ranks
 from allranks.errors import BatchMismatch, DataError
 
 BATCH = 8
@@ -56,7 +56,7 @@ def test_one_process_places_every_row_once(world: allranks.World) -> None:
     for mesh in (straight, mesh_of("data", "seq", shape=(4, 2), order=[5, 0, 3, 6, 1, 7, 2, 4])):
         for spec in (P("data", "seq"), P("data"), P(("seq", "data")), P(None, "seq"), P()):
             sharding = NamedSharding(mesh, spec)
-            assert rows_of(sharding, global_batch=BATCH, world=world) == tuple(range(BATCH))
+            assert rows_of_process(sharding, global_batch=BATCH, world=world) == tuple(range(BATCH))
             made = to_jax(batch, range(BATCH), sharding, BATCH)
             assert_is_the_batch(made)
             assert made["tokens"].sharding == sharding
@@ -79,7 +79,7 @@ def test_what_does_not_add_up_is_refused(world: allranks.World) -> None:
         ("data", 8, "a sharding of the batch, found a builtins.str"),
     ):
         with pytest.raises(DataError, match=says):
-            rows_of(where, global_batch=size, world=world)
+            rows_of_process(where, global_batch=size, world=world)
     for rows, size, says in (
         (range(4), 8, r"column 'tokens' is \(8, 4\), and 4 rows"),
         (range(8), 16, "no row here for rows 8-15"),
@@ -102,7 +102,7 @@ def test_batches_are_under_way_before_they_are_needed() -> None:
         placed.append(number)
         return 10 * number
 
-    for taken, (number, made) in enumerate(in_flight(range(5), place, ahead=2)):
+    for taken, (number, made) in enumerate(place_ahead(range(5), place, batches_ahead=2)):
         assert (number, made) == (taken, 10 * taken)
         assert placed == list(range(min(taken + 3, 5)))
     assert taken == 4
@@ -147,9 +147,9 @@ def test_ranks_of_one_model_hold_the_same_rows(world: allranks.World) -> None:
     assert [shard.data[0] for shard in silent.addressable_shards] == [world.rank] * 2
     assert len(set(world.all_gather(int(silent.addressable_data(0)[0])))) == 4, "two halves, four opinions"
 
-    rows = rows_of(cut, global_batch=BATCH, world=world)
+    rows = rows_of_process(cut, global_batch=BATCH, world=world)
     assert rows == tuple(range(4) if world.rank < 2 else range(4, 8))
-    shares = start(world, {}, rows, global_batch=BATCH)
+    shares = start_on_all_ranks(world, {}, rows, global_batch=BATCH)
     assert (shares.counted, shares.shared) == (rows if world.rank in (0, 2) else (), rows)
     batch = columns_of(rows)
     compare_shared_rows(world, rows, row_hashes(batch))
@@ -169,9 +169,9 @@ def test_a_permuted_mesh_gives_each_process_its_devices_rows(world: allranks.Wor
     expected = {(3, 2, 1, 0): [(4, 5, 6, 7), (0, 1, 2, 3)], (0, 2, 1, 3): [(0, 1, 4, 5), (2, 3, 6, 7)]}
     for order, rows in expected.items():
         mesh = mesh_of("data", order=list(order))
-        mine = rows_of(mesh, global_batch=BATCH, world=world)
+        mine = rows_of_process(mesh, global_batch=BATCH, world=world)
         assert mine == rows[world.rank]
-        assert start(world, {}, mine, global_batch=BATCH).counted == mine
+        assert start_on_all_ranks(world, {}, mine, global_batch=BATCH).counted == mine
         assert_is_the_batch(to_jax(columns_of(mine), mine, mesh, BATCH))
         by_rank = rows_of_rank(world.rank, 2, BATCH)
         cut, local = NamedSharding(mesh, P("data")), columns_of(by_rank)["label"]
@@ -187,9 +187,9 @@ def test_uneven_processes_bring_as_many_rows_as_they_have_devices(world: allrank
     """Three devices over two processes: four rows of one and two of the other, and a ledger that counts each once."""
     mesh = Mesh(np.array(jax.devices()[:3]), "data")
     cut = NamedSharding(mesh, P("data"))
-    rows = rows_of(cut, global_batch=6, world=world)
+    rows = rows_of_process(cut, global_batch=6, world=world)
     assert rows == ((0, 1, 2, 3), (4, 5))[world.rank]
-    ids = plan_of(100, 6, streams=3).row_ids(start(world, {}, rows, global_batch=6).counted, 0, 1)
+    ids = plan_of(100, 6, streams=3).row_ids(start_on_all_ranks(world, {}, rows, global_batch=6).counted, 0, 1)
     assert len({one for rank in world.all_gather(ids.ravel().tolist()) for one in rank}) == 6
     assert_is_the_batch(to_jax(columns_of(rows), rows, cut, 6), 6)
 
@@ -203,4 +203,4 @@ def test_uneven_processes_bring_as_many_rows_as_they_have_devices(world: allrank
     lonely = Mesh(np.array(jax.devices()[:2]), "data")
     if world.rank == 1:
         with pytest.raises(DataError, match="rank 1: no device of this process is in"):
-            rows_of(lonely, global_batch=6, world=world)
+            rows_of_process(lonely, global_batch=6, world=world)

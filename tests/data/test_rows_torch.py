@@ -9,8 +9,8 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import allranks
 from allranks.data.dataset import Dataset
-from allranks.data.detect import rows_of
-from allranks.data.start import compare_shared_rows, start
+from allranks.data.detect import rows_of_process
+from allranks.data.start import compare_shared_rows, start_on_all_ranks
 from allranks.data.torch import to_torch
 from allranks.errors import BatchMismatch, DataError
 from allranks.world.detect import single_world
@@ -22,12 +22,12 @@ def test_ranks_of_one_model_hold_the_rows_of_their_coordinate(world: allranks.Wo
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     half = tuple(range(4) if world.rank < 2 else range(4, 8))
     for where in ((mesh, "dp"), (mesh, ("dp",)), mesh["dp"]):
-        assert rows_of(where, global_batch=8, world=world) == half
-    assert rows_of((mesh, ("dp", "tp")), global_batch=8, world=world) == (2 * world.rank, 2 * world.rank + 1)
+        assert rows_of_process(where, global_batch=8, world=world) == half
+    assert rows_of_process((mesh, ("dp", "tp")), global_batch=8, world=world) == (2 * world.rank, 2 * world.rank + 1)
     swapped = (0, 2, 1, 3)[world.rank]
-    assert rows_of((mesh, ("tp", "dp")), global_batch=8, world=world) == (2 * swapped, 2 * swapped + 1)
-    assert rows_of((mesh, ()), global_batch=8, world=world) == tuple(range(8)), "no dimension cuts the batch"
-    shares = start(world, {"seed": 0}, half, global_batch=8)
+    assert rows_of_process((mesh, ("tp", "dp")), global_batch=8, world=world) == (2 * swapped, 2 * swapped + 1)
+    assert rows_of_process((mesh, ()), global_batch=8, world=world) == tuple(range(8)), "no dimension cuts the batch"
+    shares = start_on_all_ranks(world, {"seed": 0}, half, global_batch=8)
     assert (shares.counted, shares.shared) == (half if world.rank in (0, 2) else (), half)
     hashes = np.arange(4, dtype=np.uint64) + np.uint64(world.rank // 2)
     compare_shared_rows(world, half, hashes)
@@ -36,9 +36,9 @@ def test_ranks_of_one_model_hold_the_rows_of_their_coordinate(world: allranks.Wo
 
     for where, says in ((mesh, "2 dimensions, called dp, tp"), ((mesh, "fsdp"), r"2 .* dp, tp, and not \('fsdp',\)")):
         with pytest.raises(DataError, match=rf"rank {world.rank}: the mesh has {says}\. Name those"):
-            rows_of(where, global_batch=8, world=world)
+            rows_of_process(where, global_batch=8, world=world)
     with pytest.raises(DataError, match=r"9 rows does not divide over 2 parts of the mesh. Use 1, 3, 9"):
-        rows_of((mesh, "dp"), global_batch=9, world=world)
+        rows_of_process((mesh, "dp"), global_batch=9, world=world)
 
 
 def test_tensors_share_the_memory_of_their_columns() -> None:

@@ -14,10 +14,10 @@ from samples import plan_of, read
 import allranks
 from allranks import SimulatedWorld, World
 from allranks.data import plan
-from allranks.data.audit import verify
-from allranks.data.ledger import Sum, planned
+from allranks.data.audit import verify_epoch
+from allranks.data.ledger import SampleSum, planned_sum
 from allranks.data.reduce import masked_mean
-from allranks.data.snapshot import Resume, Snapshot
+from allranks.data.snapshot import ResumePosition, Snapshot
 from allranks.errors import DataError, LedgerMismatch, Mismatch
 
 one = plan_of(1003, 24, streams=8)
@@ -25,7 +25,7 @@ layout = one.layout
 MANY = layout.depth_of_step
 
 
-def facts_of(here: plan.Layout) -> dict[str, str | int]:
+def facts_of(here: plan.IndexLayout) -> dict[str, str | int]:
     """Return the facts of the same data in another layout."""
     return plan.EpochPlan(one.index, here, 0).facts()
 
@@ -47,7 +47,7 @@ def test_the_state_is_small_and_the_same_on_every_rank_and_world() -> None:
     assert state_of(1, 20) == state_of(3, 20) == state_of(8, 20)
     [world] = SimulatedWorld(1).run(lambda world: world).values()
     large = {**one.facts(), "samples": 10**12, "streams": 4096, "seed": 2**31, "window": 1024}
-    late = Snapshot(world, 10**4, 10**11, large, Sum(10**12, 2**64 - 1, 10**9), Sum())
+    late = Snapshot(world, 10**4, 10**11, large, SampleSum(10**12, 2**64 - 1, 10**9), SampleSum())
     assert len(json.dumps(late.gathered())) <= 256
     assert dict(late) == late.gathered()
     [_, part, _] = SimulatedWorld(3).run(lambda world: dict(snapshot(world, 20))).values()
@@ -70,14 +70,14 @@ def test_a_loader_that_took_a_batch_more_is_found_in_the_state() -> None:
 @pytest.mark.parametrize(("before", "after"), [(4, 3), (3, 8), (1, 4), (8, 1)])
 def test_a_ledger_goes_on_over_another_number_of_ranks(before: int, after: int) -> None:
     """The sums of the first ranks are in the state; the proof at the end is over both jobs."""
-    resume = Resume.from_state(state_of(before, 17), one.facts(), layout, rank=0)
+    resume = ResumePosition.from_state(state_of(before, 17), one.facts(), layout, rank=0)
     assert (resume.epoch, resume.step, resume.depth) == (0, 17, 17 * MANY)
-    assert resume.seen == planned(one, range(24), 0, 17)
+    assert resume.seen == planned_sum(one, range(24), 0, 17)
 
     def go_on(begin: int) -> Any:
-        def run(world: World) -> Sum:
+        def run(world: World) -> SampleSum:
             rows = plan.rows_of_rank(world.rank, after, 24)
-            return verify(world, one, read(one, rows, begin, one.steps, resume.seen))
+            return verify_epoch(world, one, read(one, rows, begin, one.steps, resume.seen))
 
         return run
 
@@ -101,7 +101,7 @@ def test_carries_of_packing_are_put_together_by_stream() -> None:
     four = SimulatedWorld(4)
     [state, *others] = four.run(lambda world: carry(world, odd=False)).values()
     assert others == [state] * 3
-    resume = Resume.from_state(state, one.facts(), layout, rank=0)
+    resume = ResumePosition.from_state(state, one.facts(), layout, rank=0)
     assert resume.carry == {stream: [stream, 0] for stream in range(4)}
     errors = four.run(lambda world: carry(world, odd=True)).errors
     assert len(errors) == 4
@@ -117,7 +117,7 @@ def test_loaders_that_stand_at_different_places_make_no_state() -> None:
 
 
 other = replace(layout, seed=1, window=layout.window + 1)
-REFUSED: dict[str, tuple[Any, plan.Layout, str]] = {
+REFUSED: dict[str, tuple[Any, plan.IndexLayout, str]] = {
     "nothing": (None, layout, "expected the state of a loader, found a NoneType"),
     "something else": ({"row": 64}, layout, "the value is not the state of a loader .KeyError: 'seen'"),
     "broken": ({**state_of(2, 4), "seen": [1, "x", 0]}, layout, "not the state of a loader"),
@@ -140,13 +140,13 @@ REFUSED: dict[str, tuple[Any, plan.Layout, str]] = {
 def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
     state, here, says = REFUSED[name]
     with pytest.raises(DataError, match=f"rank 3: resuming the data: .*{says}"):
-        Resume.from_state(state, facts_of(here), here, rank=3)
+        ResumePosition.from_state(state, facts_of(here), here, rank=3)
 
 
 def test_another_global_batch_may_go_on_where_the_depth_allows() -> None:
     """Depth counts samples of a stream, so it stands for the same samples."""
     doubled = replace(layout, global_batch=48)
-    assert Resume.from_state(state_of(2, 4), facts_of(doubled), doubled, rank=0).step == 2
+    assert ResumePosition.from_state(state_of(2, 4), facts_of(doubled), doubled, rank=0).step == 2
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

@@ -15,11 +15,11 @@ import pytest
 from corpora import add
 
 from allranks.data.base import BadSample, Source
-from allranks.data.index import Index
+from allranks.data.index import DatasetIndex
 from allranks.data.sources import parts
 from allranks.data.sources.files import FileSource
 from allranks.data.sources.folder import folder
-from allranks.data.sources.patterns import expand, place
+from allranks.data.sources.patterns import expand_braces, parse_pattern
 from allranks.data.sources.sequence import sequence
 from allranks.data.sources.text import text
 from allranks.data.sources.webdataset import webdataset
@@ -33,7 +33,7 @@ def write(root: Path, **files: str) -> None:
         path.write_text(content)
 
 
-def names(index: Index) -> list[str]:
+def names(index: DatasetIndex) -> list[str]:
     return [file.name for file in index.files]
 
 
@@ -76,7 +76,9 @@ def test_a_list_of_patterns_is_one_source(tree: Path) -> None:
 
 
 def test_ranges_in_braces_are_counted_out() -> None:
-    assert list(expand("s-{08..11}-{a,b}.tar")) == [f"s-{n}-{c}.tar" for n in ("08", "09", "10", "11") for c in "ab"]
+    assert list(expand_braces("s-{08..11}-{a,b}.tar")) == [
+        f"s-{n}-{c}.tar" for n in ("08", "09", "10", "11") for c in "ab"
+    ]
 
 
 def test_a_path_from_here_is_found_from_elsewhere(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,19 +103,19 @@ def test_no_file_says_what_is_there(tree: Path) -> None:
 
 def test_patterns_that_cannot_be_are_refused() -> None:
     with pytest.raises(DataError, match="empty"):
-        place([])
+        parse_pattern([])
     with pytest.raises(DataError, match="name 2: /, s3://bucket/"):
-        place(["/data/a", "s3://bucket/a"])
+        parse_pattern(["/data/a", "s3://bucket/a"])
     with pytest.raises(DataError, match="found http://"):
-        place("http://host/a")
+        parse_pattern("http://host/a")
 
 
 def test_the_place_of_a_bucket() -> None:
     """A name without a dot is a folder."""
-    assert place("s3://bucket/data/train").root == "s3://bucket/data/train"
-    assert place("s3://bucket/data/a.txt").root == "s3://bucket/data"
-    assert place("gs://bucket/*.txt").root == "gs://bucket/"
-    assert place(["s3://b/x/1.txt", "s3://b/x/y/2.txt"]).patterns == (("1.txt",), ("y", "2.txt"))
+    assert parse_pattern("s3://bucket/data/train").root == "s3://bucket/data/train"
+    assert parse_pattern("s3://bucket/data/a.txt").root == "s3://bucket/data"
+    assert parse_pattern("gs://bucket/*.txt").root == "gs://bucket/"
+    assert parse_pattern(["s3://b/x/1.txt", "s3://b/x/y/2.txt"]).patterns == (("1.txt",), ("y", "2.txt"))
 
 
 class Watched:
@@ -123,7 +125,7 @@ class Watched:
         from allranks.data.sources import line_file
 
         self.scanned: list[str] = []
-        scan = line_file.scan
+        scan = line_file.scan_lines
 
         def watched(file: Any, **options: Any) -> Any:
             self.scanned.append(file.name)
@@ -131,7 +133,7 @@ class Watched:
 
         monkeypatch.setattr(line_file, "scan", watched)
 
-    def of(self, source: FileSource) -> tuple[list[str], Index]:
+    def of(self, source: FileSource) -> tuple[list[str], DatasetIndex]:
         self.scanned.clear()
         index = source.index()
         return sorted(self.scanned), index
@@ -228,18 +230,18 @@ def test_an_index_may_be_made_in_parts(tree: Path) -> None:
     """Some files each, merged: the same index as that of all at once."""
     source = text(f"{tree}/**/*.txt")
     found = source.list_files()
-    indexes = [source.scan(found[at::2]) for at in (1, 0)]
-    whole = parts.merge("text", [Index.decode(index.encode()) for index in indexes])
-    source.store(whole, found)
+    indexes = [source.scan_files(found[at::2]) for at in (1, 0)]
+    whole = parts.merge_indexes("text", [DatasetIndex.decode(index.encode()) for index in indexes])
+    source.store_index(whole, found)
     assert whole.digest == text(f"{tree}/**/*.txt", cache=f"{tree}/other").index().digest
     assert source.cached_index(found).digest == whole.digest
     with pytest.raises(DataError, match="is in two parts"):
-        parts.merge("text", [whole, whole])
+        parts.merge_indexes("text", [whole, whole])
     with pytest.raises(DataError, match="an index of text files cannot be joined with an index of jsonl files"):
-        parts.merge("jsonl", [whole])
+        parts.merge_indexes("jsonl", [whole])
 
 
-def all_of(source: Source, index: Index) -> list[Any]:
+def all_of(source: Source, index: DatasetIndex) -> list[Any]:
     reader = source.open(index)
     return [one for block in range(len(index)) for one in reader.read(block).take(np.arange(index.rows[block]))]
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allranks.data.base import BadSample, Source
-from allranks.data.index import Index
-from allranks.data.sources.lines import cut, spans
+from allranks.data.index import DatasetIndex
+from allranks.data.sources.lines import divide_into_blocks, line_spans
 from allranks.data.sources.text import text
 from allranks.errors import DataError
 
@@ -33,13 +33,17 @@ def lines_of(data: bytes, *, blanks: bool) -> list[bytes]:
 def test_blocks_hold_all_lines(data: bytes, size: int, cuts: list[int], blanks: bool) -> None:
     """However the bytes come in chunks: whole lines, each once, of at least the size, with their number and check."""
     bounds = [0, *sorted(min(at, len(data)) for at in cuts), len(data)]
-    found = list(cut([bytearray(data[a:b]) for a, b in pairwise(bounds)], size=size, blanks=blanks))
-    assert found == list(cut([data], size=size, blanks=blanks))
+    found = list(
+        divide_into_blocks(
+            [bytearray(data[a:b]) for a, b in pairwise(bounds)], min_block_bytes=size, counts_blank_lines=blanks
+        )
+    )
+    assert found == list(divide_into_blocks([data], min_block_bytes=size, counts_blank_lines=blanks))
     assert b"".join(data[block.begin : block.end] for block in found) == data
     for block in found:
         inside = data[block.begin : block.end]
         expected = lines_of(inside, blanks=blanks)
-        begins, ends = spans(inside, blanks=blanks)
+        begins, ends = line_spans(inside, counts_blank_lines=blanks)
         assert [inside[a:b] for a, b in zip(begins, ends, strict=True)] == expected
         assert block.rows == len(expected)
         assert block.check == xxhash.xxh3_64_intdigest(inside)
@@ -58,7 +62,7 @@ def test_frames_hold_all_lines(data: bytes, size: int, frame: int, blanks: bool)
         assert [line.encode() for line in samples(source, source.index())] == lines_of(data, blanks=blanks)
 
 
-def samples(source: Source, index: Index) -> list[object]:
+def samples(source: Source, index: DatasetIndex) -> list[object]:
     reader = source.open(index)
     return [one for block in range(len(index)) for one in reader.read(block).take(np.arange(index.rows[block]))]
 

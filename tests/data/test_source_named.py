@@ -12,7 +12,7 @@ import pytest
 
 import allranks
 from allranks import SimulatedWorld, World
-from allranks.data.index import Index
+from allranks.data.index import DatasetIndex
 from allranks.errors import DataChanged, DataError
 
 for needed in ("datasets", "pyarrow", "orjson"):
@@ -35,7 +35,7 @@ from named_files import (  # noqa: E402
 )
 
 from allranks.data.sources.named import named  # noqa: E402
-from allranks.data.sources.types import Types, word  # noqa: E402
+from allranks.data.sources.types import ColumnTypes, type_word  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -246,7 +246,7 @@ def test_a_note_is_no_part_of_the_digest(tmp_path: Path) -> None:
         folder.mkdir()
         index = named("json", data_files=str(write_json(folder, "a", 9))).index()
         assert str(folder) in index.note
-        assert (index.slice(2, 5).note, Index.decode(index.encode()).note) == (index.note, index.note)
+        assert (index.slice(2, 5).note, DatasetIndex.decode(index.encode()).note) == (index.note, index.note)
         digests.append(index.digest)
     assert digests[0] == digests[1]
     features = datasets.load_dataset(
@@ -274,7 +274,9 @@ KINDS = [
 
 def test_words_of_types_are_types_again() -> None:
     schema = pa.schema([(f"column {number}", kind) for number, kind in enumerate(KINDS)])
-    assert Types.of(schema).schema() == schema
-    assert word(pa.large_list(pa.dictionary(pa.int8(), pa.large_string()))) == word(pa.list_(pa.string_view()))
+    assert ColumnTypes.from_schema(schema).to_schema() == schema
+    assert type_word(pa.large_list(pa.dictionary(pa.int8(), pa.large_string()))) == type_word(
+        pa.list_(pa.string_view())
+    )
     with pytest.raises(ValueError, match="decimal"):
-        Types.of(pa.schema({"x": pa.decimal128(5, 2)})).schema()
+        ColumnTypes.from_schema(pa.schema({"x": pa.decimal128(5, 2)})).to_schema()

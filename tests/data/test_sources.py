@@ -14,8 +14,8 @@ import pytest
 from corpora import KINDS, NEEDS, Corpus
 
 from allranks.data.base import Reader
-from allranks.data.index import Index
-from allranks.data.sources.detect import source
+from allranks.data.index import DatasetIndex
+from allranks.data.sources.detect import open_source
 from allranks.errors import DataError
 
 ALL = [pytest.param(kind, marks=pytest.mark.needs(*NEEDS.get(kind, ()))) for kind in KINDS]
@@ -26,7 +26,7 @@ def corpus(request: pytest.FixtureRequest, tmp_path: Path) -> Corpus:
     return KINDS[request.param](tmp_path)
 
 
-def read(reader: Reader, index: Index, block: int, rows: list[int] | None = None) -> list[Any]:
+def read(reader: Reader, index: DatasetIndex, block: int, rows: list[int] | None = None) -> list[Any]:
     wanted = np.arange(index.skip[block], index.skip[block] + index.rows[block]) if rows is None else np.array(rows)
     return reader.read(block).take(wanted.astype(np.int64))
 
@@ -39,7 +39,7 @@ def same(found: Any, expected: Any) -> bool:
 def test_all_samples_are_there_in_their_order(corpus: Corpus) -> None:
     """By ids, through every block, once; the index survives its encoding."""
     source, expected = corpus
-    index = Index.decode(source.index().encode())
+    index = DatasetIndex.decode(source.index().encode())
     reader = source.open(index)
     assert index.samples == len(expected)
     found = [sample for block in range(len(index)) for sample in read(reader, index, block)]
@@ -116,7 +116,7 @@ def test_progress_reaches_the_end(tmp_path: Path) -> None:
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(DataError, match=r"no source 'csv'. There are jsonl, text, parquet"):
-        source("csv", "data/*.csv")
+        open_source("csv", "data/*.csv")
 
 
 def test_a_missing_library_is_named() -> None:

@@ -13,7 +13,7 @@ from samples import index_of
 
 from allranks import SimulatedWorld, World
 from allranks.data import agreement, plan
-from allranks.data.start import compare_shared_rows, row_hashes, start
+from allranks.data.start import compare_shared_rows, row_hashes, start_on_all_ranks
 from allranks.errors import AllranksError, BatchMismatch, Mismatch
 
 BATCH = 16
@@ -32,10 +32,10 @@ def told(size: int, program: Any) -> tuple[AllranksError, str]:
 
 def begin(world: World, rows: Any = None, *, index: Any = None, batch: int = BATCH, **other: Any) -> agreement.Shares:
     of = index or index_of(1000)
-    laid = plan.layout(of, global_batch=16, seed=other.pop("seed", 0), shuffle=True)
+    laid = plan.choose_layout(of, global_batch=16, seed=other.pop("seed", 0), shuffle=True)
     said = {**plan.EpochPlan(of, laid, 0).facts(), "epoch": 0, "depth": 0}
     mine = plan.rows_of_rank(world.rank, world.size, batch) if rows is None else rows
-    return start(world, {**said, **other}, mine, global_batch=batch)
+    return start_on_all_ranks(world, {**said, **other}, mine, global_batch=batch)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_differs_on_one_rank_is_named_on_all(odd: dict[str, Any], says: str
 
 def test_another_version_of_the_code_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     versions = iter(["1.0", "1.0", "1.0", "1.1"])
-    monkeypatch.setattr("allranks.data.start.code", lambda: next(versions))
+    monkeypatch.setattr("allranks.data.start.allranks_version", lambda: next(versions))
     _, words = told(4, begin)
     assert re.search(r"ranks [-, \d]+: allranks 1\.0; rank \d: allranks 1\.1\. Install one version", words)
 

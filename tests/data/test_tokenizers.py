@@ -11,7 +11,7 @@ import pytest
 
 from allranks.data.base import BadSample
 from allranks.data.tokenizers import tokenizer
-from allranks.data.transform import Chain, Map
+from allranks.data.transform import MapOperation, TransformChain
 from allranks.data.workers import start_workers
 from allranks.errors import DataError
 
@@ -55,7 +55,7 @@ def decoded_bytes(ids: list[int]) -> str:
 )
 def test_tokens_say_the_text(which: Any, decode: Callable[[list[int]], str], count: int) -> None:
     """In this process and in a worker, as int32, without padding, in the text's place; a bad sample stays."""
-    chain = Chain((Map(tokenizer(which)),))
+    chain = TransformChain((MapOperation(tokenizer(which)),))
     workers = start_workers(chain, count)
     try:
         samples = [*({"text": text, "n": 1} for text in TEXTS), BadSample("torn")]
@@ -90,10 +90,12 @@ def test_a_tokenizer_of_a_file(tmp_path: Path) -> None:
 def test_a_sample_without_text_is_named() -> None:
     """And can be masked; the others in its strip are not touched."""
     samples = [{"text": "a"}, {"text": None}, {"body": "b"}, "c"]
-    done = Chain((Map(tokenizer("bytes", keep=True, into="ids"), on_error="mask"),)).apply(samples, np.arange(4), 0)
+    done = TransformChain((MapOperation(tokenizer("bytes", keep=True, into="ids"), on_error="mask"),)).apply(
+        samples, np.arange(4), 0
+    )
     assert (done[0]["text"], done[0]["ids"].tolist()) == ("a", [97])
     assert [type(one) for one in done[1:3]] == [BadSample, BadSample]
     assert "found NoneType; it has body" in done[2].why
     assert (done[3]["text"], done[3]["ids"].tolist()) == ("c", [99])
     with pytest.raises(DataError, match="sample 1 in epoch 0: expected text in column 'text'"):
-        Chain((Map(tokenizer("bytes")),)).apply(samples, np.arange(4), 0)
+        TransformChain((MapOperation(tokenizer("bytes")),)).apply(samples, np.arange(4), 0)

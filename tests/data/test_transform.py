@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from allranks.checkpoint import agree
 from allranks.data.base import BadSample
-from allranks.data.transform import Chain, Filter, Map
+from allranks.data.transform import FilterOperation, MapOperation, TransformChain
 from allranks.errors import DataError
 
 IDS = np.arange(100, 110)
@@ -43,7 +43,9 @@ def noise_many(samples: list[int], rngs: list[np.random.Generator]) -> list[tupl
 
 def test_every_sample_keeps_its_place() -> None:
     """Filtered rows and bad ones stay where they stand, and later functions do not see them."""
-    chain = Chain((Map(double), Filter(lambda sample: sample % 4 == 0), Map(double)))
+    chain = TransformChain(
+        (MapOperation(double), FilterOperation(lambda sample: sample % 4 == 0), MapOperation(double))
+    )
     samples = [0, BadSample("torn"), 2, 3, *range(4, 10)]
     done = chain.apply(samples, IDS, 0)
     assert [one if isinstance(one, int) else one.filtered for one in done] == [
@@ -60,7 +62,7 @@ FAULTY: list[tuple[Callable[..., Any], bool]] = [(allergic, False), (allergic_ma
 def test_an_error_names_the_sample(fn: Callable[..., Any], batched: bool) -> None:
     """Of a batched function, too: it is called for each sample, to find whose fault it is."""
     with pytest.raises(DataError, match=r"allergic.* raised ValueError for sample 103 in epoch 7: three") as caught:
-        Chain((Map(fn, batched=batched),)).apply(range(10), IDS, 7)
+        TransformChain((MapOperation(fn, batched=batched),)).apply(range(10), IDS, 7)
     assert caught.value.sample == 103
     assert isinstance(caught.value.__cause__, ValueError)
 
@@ -68,7 +70,7 @@ def test_an_error_names_the_sample(fn: Callable[..., Any], batched: bool) -> Non
 @pytest.mark.parametrize(("fn", "batched"), FAULTY)
 def test_an_error_masks_one_row(fn: Callable[..., Any], batched: bool) -> None:
     """With on_error="mask" the others are as if nothing had happened."""
-    done = Chain((Map(fn, batched=batched, on_error="mask"),)).apply(range(10), IDS, 0)
+    done = TransformChain((MapOperation(fn, batched=batched, on_error="mask"),)).apply(range(10), IDS, 0)
     assert done == [
         0,
         1,
@@ -89,8 +91,8 @@ def test_an_error_whose_text_cannot_be_made_is_an_error_like_any_other() -> None
         raise Speechless
 
     with pytest.raises(DataError, match=r"fails raised Speechless for sample 100 in epoch 0: \(its __str__ raises\)"):
-        Chain((Map(fails),)).apply(range(10), IDS, 0)
-    [done, *_] = Chain((Map(fails, on_error="mask"),)).apply(range(10), IDS, 0)
+        TransformChain((MapOperation(fails),)).apply(range(10), IDS, 0)
+    [done, *_] = TransformChain((MapOperation(fails, on_error="mask"),)).apply(range(10), IDS, 0)
     assert isinstance(done, BadSample)
     assert "Speechless: (its __str__ raises)" in done.why
     assert agree.refusal_of(Speechless()) == ["Speechless", "(its __str__ raises)"]
@@ -111,20 +113,20 @@ def test_a_batched_function_that_fails_only_in_company_is_no_bad_sample() -> Non
         raise MemoryError
 
     with pytest.raises(DataError, match=r"10 samples together .* and for none alone"):
-        Chain((Map(shy, batched=True, on_error="mask"),)).apply(range(10), IDS, 0)
+        TransformChain((MapOperation(shy, batched=True, on_error="mask"),)).apply(range(10), IDS, 0)
     with pytest.raises(DataError, match="returned 0 results for 1 samples"):
-        Chain((Map(forgetful, batched=True),)).apply(range(10), IDS, 0)
+        TransformChain((MapOperation(forgetful, batched=True),)).apply(range(10), IDS, 0)
     with pytest.raises(DataError, match="MemoryError"):
-        Chain((Map(greedy, on_error="mask"),)).apply(range(10), IDS, 0)
+        TransformChain((MapOperation(greedy, on_error="mask"),)).apply(range(10), IDS, 0)
 
 
 @given(cut=st.integers(0, 10), batched=st.booleans())
 def test_random_numbers_belong_to_the_sample(cut: int, batched: bool) -> None:
     """However samples are cut into strips; another epoch, seed or place in the chain gives others."""
-    operation = Map(noise_many if batched else noise, random=True, batched=batched)
+    operation = MapOperation(noise_many if batched else noise, random=True, batched=batched)
 
     def numbers(seed: int, epoch: int, at: int, parts: Sequence[slice]) -> list[Any]:
-        chain = Chain((*[Map(int)] * at, operation), seed)
+        chain = TransformChain((*[MapOperation(int)] * at, operation), seed)
         return [one for part in parts for one in chain.apply(range(10)[part], IDS[part], epoch)]
 
     whole = numbers(0, 0, 0, [slice(None)])
@@ -140,4 +142,4 @@ def test_random_numbers_stay_the_same_for_ever() -> None:
     def bits(_: int, rng: np.random.Generator) -> int:
         return int(rng.bit_generator.random_raw())
 
-    assert Chain((Map(bits, random=True),), seed=5).apply([0, 1], IDS[:2], 3) == GOLDEN
+    assert TransformChain((MapOperation(bits, random=True),), seed=5).apply([0, 1], IDS[:2], 3) == GOLDEN

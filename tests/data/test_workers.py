@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 
 from allranks.data.base import BadSample
-from allranks.data.transform import Chain, Filter, Map
-from allranks.data.workers import Workers, start_workers
-from allranks.data.workers.pool import Pool
+from allranks.data.transform import FilterOperation, MapOperation, TransformChain
+from allranks.data.workers import WorkerPool, start_workers
+from allranks.data.workers.pool import ProcessPool
 from allranks.errors import DataError, WorkerDied
 
 PATIENCE = 60.0
 
 
 @contextmanager
-def workers(*operations: Map | Filter, count: int = 2, seed: int = 0) -> Iterator[Workers]:
-    running = start_workers(Chain(operations, seed), count)
+def workers(*operations: MapOperation | FilterOperation, count: int = 2, seed: int = 0) -> Iterator[WorkerPool]:
+    running = start_workers(TransformChain(operations, seed), count)
     try:
         yield running
     finally:
@@ -48,7 +48,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def results(running: Workers, step_chunks: int, width: int = 100) -> list[Any]:
+def results(running: WorkerPool, step_chunks: int, width: int = 100) -> list[Any]:
     futures = [
         running.submit(range(at * width, (at + 1) * width), np.arange(at * width, (at + 1) * width), 0)
         for at in range(step_chunks)
@@ -66,7 +66,7 @@ def test_any_number_of_workers_gives_the_same() -> None:
     def parts(pair: Pair) -> dict[str, Any]:
         return pair.parts if len(pair.parts["tokens"]) != 1 else {"other": pair}
 
-    operations = (Filter(lambda sample: sample % 5), Map(Pair, random=True), Map(parts))
+    operations = (FilterOperation(lambda sample: sample % 5), MapOperation(Pair, random=True), MapOperation(parts))
     found = []
     for count in (0, 1, 2):
         with workers(*operations, count=count, seed=3) as running:
@@ -98,7 +98,7 @@ def test_an_error_in_a_worker_comes_back() -> None:
             raise Stubborn(1, 2)
         return sample
 
-    with workers(Map(fail)) as running:
+    with workers(MapOperation(fail)) as running:
         assert len(results(running, 1)) == 100
         for sample, cause in ((150, ValueError), (250, type(None))):
             with pytest.raises(DataError, match=f"sample {sample}") as caught:
@@ -118,8 +118,8 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptu
             time.sleep(0.01)
         return sample
 
-    with workers(Map(wait)) as running:
-        assert isinstance(running, Pool)
+    with workers(MapOperation(wait)) as running:
+        assert isinstance(running, ProcessPool)
         until(lambda: len(running.pids) == 2)
         before = running.pids
         futures = [running.submit(range(at, at + 100), np.arange(at, at + 100), 0) for at in range(0, 1000, 100)]
@@ -142,7 +142,7 @@ def test_samples_that_kill_every_worker_are_named() -> None:
             sys.exit(3)
         return sample
 
-    with workers(Map(die)) as running:
+    with workers(MapOperation(die)) as running:
         futures = [running.submit(range(at, at + 100), np.arange(at, at + 100), 4) for at in range(0, 600, 100)]
         with pytest.raises(WorkerDied, match=r"killed by SIGKILL at 100 samples of epoch 4 .*from 200 to 299"):
             futures[2].result(PATIENCE)
@@ -154,8 +154,8 @@ def test_samples_that_kill_every_worker_are_named() -> None:
 
 def test_closing_ends_the_workers_at_once() -> None:
     """Also one that is busy; who still waits is told, and who submits too."""
-    with workers(Map(lambda _: time.sleep(1000)), count=1) as running:
-        assert isinstance(running, Pool)
+    with workers(MapOperation(lambda _: time.sleep(1000)), count=1) as running:
+        assert isinstance(running, ProcessPool)
         until(lambda: running.pids)
         pids = running.pids
         futures = [running.submit([at], np.array([at]), 0) for at in range(5)]
@@ -173,8 +173,8 @@ def test_what_cannot_be_sent_is_said() -> None:
     """Functions at once, samples and results where they are asked for."""
     lock = __import__("threading").Lock()
     with pytest.raises(DataError, match="functions to apply cannot be sent"):
-        start_workers(Chain((Map(lambda _: lock),)), 1)
-    with workers(Map(lambda _: sys._getframe()), count=1) as running:
+        start_workers(TransformChain((MapOperation(lambda _: lock),)), 1)
+    with workers(MapOperation(lambda _: sys._getframe()), count=1) as running:
         with pytest.raises(DataError, match="samples cannot be sent"):
             running.submit([lock], np.array([0]), 0).result(PATIENCE)
         with pytest.raises(TypeError, match="frame"):
@@ -232,5 +232,5 @@ def test_a_worker_has_one_thread_and_no_framework() -> None:
     def seen(_: int) -> tuple[str, str, bool]:
         return os.environ["OMP_NUM_THREADS"], os.environ["JAX_PLATFORMS"], bool({"jax", "torch"} & set(sys.modules))
 
-    with workers(Map(seen), count=1) as running:
+    with workers(MapOperation(seen), count=1) as running:
         assert running.submit([0], np.array([0]), 0).result(PATIENCE) == [("1", "cpu", False)]

@@ -16,10 +16,10 @@ import xxhash
 import allranks
 from allranks import Checkpointer, Dataset, SimulatedWorld, World, errors
 from allranks.data import audit
-from allranks.data.index import Index, SourceFile
-from allranks.data.ledger import Ledger, sums
-from allranks.data.plan import EpochPlan, layout, rows_of_rank
-from allranks.data.workers.pool import _Piece
+from allranks.data.index import DatasetIndex, SourceFile
+from allranks.data.ledger import Ledger, sums_of_batches
+from allranks.data.plan import EpochPlan, choose_layout, rows_of_rank
+from allranks.data.workers.pool import _SampleList
 from allranks.readiness import preflight as preflighting
 from allranks.storage import MemoryStorage
 from allranks.world.detect import single_world
@@ -144,23 +144,23 @@ def no_length(folder: Path) -> None:
 
 
 def worker_died(_: Path) -> None:
-    piece = _Piece(list(range(4)), np.arange(40, 44), 0, Future())
-    while not piece.blame("was killed by SIGKILL"):
+    piece = _SampleList(list(range(4)), np.arange(40, 44), 0, Future())
+    while not piece.count_death("was killed by SIGKILL"):
         pass
     piece.future.result()
 
 
 def ledger_mismatch(_: Path) -> None:
-    index = Index.of("jsonl", [SourceFile("train.jsonl", 1000, "1")], [(0, 0, 0, 1000, 0)])
-    plan = EpochPlan(index, layout(index, global_batch=8, seed=0, shuffle=True), 0)
+    index = DatasetIndex.from_blocks("jsonl", [SourceFile("train.jsonl", 1000, "1")], [(0, 0, 0, 1000, 0)])
+    plan = EpochPlan(index, choose_layout(index, global_batch=8, seed=0, shuffle=True), 0)
 
     def program(world: World) -> None:
         ledger = Ledger(plan.steps, rows_of_rank(world.rank, 4, 8))
         ids = plan.row_ids(ledger.rows, 0, 10)
         ids[7, 1] = -1 if world.rank == 2 else ids[7, 1]
-        for step, (count, mixed) in enumerate(zip(*sums(ids), strict=True)):
-            ledger.record(step, count, mixed)
-        audit.verify(world, plan, ledger)
+        for step, (count, mixed) in enumerate(zip(*sums_of_batches(ids), strict=True)):
+            ledger.record_batch(step, count, mixed)
+        audit.verify_epoch(world, plan, ledger)
 
     raise_of(0, 4, program)
 

@@ -9,7 +9,7 @@ from allranks.arrays.base import Declared, Split
 from allranks.checkpoint.manifest import Shard
 from allranks.checkpoint.save_plan import plan_checkpoint_layout, plan_file
 from allranks.data.agreement import Shares
-from allranks.data.start import start
+from allranks.data.start import start_on_all_ranks
 from allranks.errors import AllranksError
 from allranks.world.base import DEFAULT_FANOUT
 from allranks.world.faults import Crash
@@ -78,7 +78,7 @@ def test_a_save_of_ten_thousand_ranks_is_planned_alike_by_all() -> None:
 def begin(world: World) -> Shares:
     """Pairs of ranks, eight apart, hold the same two rows, as under tensor parallelism over hosts."""
     pair = world.rank // 16 * 8 + world.rank % 8
-    return start(world, {"plan": "0123456789abcdef"}, range(2 * pair, 2 * pair + 2), global_batch=MANY)
+    return start_on_all_ranks(world, {"plan": "0123456789abcdef"}, range(2 * pair, 2 * pair + 2), global_batch=MANY)
 
 
 def test_ten_thousand_ranks_begin_to_read() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from proxy import Proxy, proxy_before
 
-from allranks.data.sources.detect import source
+from allranks.data.sources.detect import open_source
 from allranks.errors import DataChanged, DataError
 from allranks.storage.base import Storage
 
@@ -46,7 +46,7 @@ EXPECTED = [f"{number} {line}" for number in range(3) for line in range(1000)]
 def test_lines_of_a_bucket(bucket: Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a pattern; the second index is from the cache in the bucket; bytes are those of the blocks."""
     monkeypatch.setattr("allranks.data.sources.listing.YOUNG_S", 0.0)
-    lines = source("text", f"{bucket.url}/*.txt", block_bytes=1000)
+    lines = open_source("text", f"{bucket.url}/*.txt", block_bytes=1000)
     index = lines.index()
     before = len(proxy.answered)
     assert lines.index().digest == index.digest
@@ -55,13 +55,13 @@ def test_lines_of_a_bucket(bucket: Storage, proxy: Proxy, monkeypatch: pytest.Mo
     found = [one for block in range(len(index)) for one in reader.read(block).take(np.arange(index.rows[block]))]
     assert found == EXPECTED
     assert reader.bytes_read == sum(file.nbytes for file in index.files)
-    assert [file.name for file in source("text", bucket.url).index().files][-1] == "deep/er/x.txt"
-    assert source("text", f"{bucket.url}/**/x.txt").index().samples == 1
+    assert [file.name for file in open_source("text", bucket.url).index().files][-1] == "deep/er/x.txt"
+    assert open_source("text", f"{bucket.url}/**/x.txt").index().samples == 1
 
 
 def test_faults_are_outlived(bucket: Storage, proxy: Proxy) -> None:
     """503, a connection that is cut and half an answer: in listing, indexing and reading."""
-    lines = source("text", f"{bucket.url}/*.txt", block_bytes=1000)
+    lines = open_source("text", f"{bucket.url}/*.txt", block_bytes=1000)
     for fault in ("503", "cut", "half an answer"):
         proxy.fail("GET", fault, times=2)
     index = lines.index()
@@ -72,13 +72,13 @@ def test_faults_are_outlived(bucket: Storage, proxy: Proxy) -> None:
 
 
 def test_an_object_that_changes_is_named(bucket: Storage, proxy: Proxy) -> None:  # noqa: ARG001  the way
-    lines = source("text", f"{bucket.url}/*.txt")
+    lines = open_source("text", f"{bucket.url}/*.txt")
     index = lines.index()
     bucket.put("1.txt", b"other", replace=True)
     with pytest.raises(DataChanged, match=rf"{bucket.url}/1.txt has changed since it was indexed"):
         lines.open(index).read(1)
     with pytest.raises(DataError, match=rf"no file matches .*; in {bucket.url} there is 0.txt, 1.txt, 2.txt, deep/"):
-        source("text", f"{bucket.url}/*.csv").index()
+        open_source("text", f"{bucket.url}/*.csv").index()
 
 
 @pytest.mark.needs("pyarrow")
@@ -90,7 +90,7 @@ def test_parquet_of_a_bucket(bucket: Storage, proxy: Proxy) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"a": list(range(100))}), sink, row_group_size=10)
     bucket.put("p/a.parquet", sink.getvalue().to_pybytes())
-    rows = source("parquet", f"{bucket.url}/p")
+    rows = open_source("parquet", f"{bucket.url}/p")
     index = rows.index()
     reader = rows.open(index)
     assert reader.read(0).take(np.array([3])) == [{"a": 3}]

@@ -11,9 +11,9 @@ from allranks.checkpoint import inventory
 from allranks.cli import screen
 from allranks.cli.data_place import add_kind, indexed, of_program, opened
 from allranks.cli.place import Place, parse_place
-from allranks.data.lineage import ReadPosition, differs, faults, read_positions, rows_per_step
-from allranks.data.open_loader import plans
-from allranks.data.plan import EpochPlan, Layout, Plan
+from allranks.data.lineage import ReadPosition, difference_from_plan, find_faults, read_positions, rows_per_step
+from allranks.data.open_loader import epoch_planner
+from allranks.data.plan import EpochPlan, IndexLayout, SamplePlan
 from allranks.errors import NotThere
 
 DESCRIPTION = """\
@@ -22,7 +22,7 @@ loader.state()}) holds the sum of all samples that led to its weights, over all 
 --data the counts and places are looked at; with it the plan is made again, and the sums must be its own.
   allranks data audit runs/a --data 'data/*.parquet'
   allranks data audit runs/a --data train:data          (the data set, or a function that returns it, in train.py)"""
-Plans = Callable[[ReadPosition], Plan | None]
+Plans = Callable[[ReadPosition], SamplePlan | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +70,18 @@ def _plans(arguments: argparse.Namespace) -> Plans:
     """Return a function that rebuilds the plan of a state. The function returns None if that is not possible."""
     program = of_program(arguments.data)
     if program is not None:
-        of_epoch = plans(program)
+        of_epoch = epoch_planner(program)
         return lambda position: of_epoch(position.epoch)
     whole = indexed(opened(arguments, arguments.data)).index
     index = whole.slice(arguments.skip, whole.samples if arguments.take is None else arguments.skip + arguments.take)
 
-    def plan(position: ReadPosition) -> Plan | None:
+    def plan(position: ReadPosition) -> SamplePlan | None:
         if "quotas" in position.of:
             return None
         streams, window, seed, shuffle = (
             int(position.of.get(word, 1)) for word in ("streams", "window", "seed", "shuffle")
         )
-        return EpochPlan(index, Layout(streams, streams, window, seed, bool(shuffle)), position.epoch)
+        return EpochPlan(index, IndexLayout(streams, streams, window, seed, bool(shuffle)), position.epoch)
 
     return plan
 
@@ -115,13 +115,13 @@ def _read(at: Place) -> tuple[dict[str, list[ReadPosition]], dict[str, list[int]
 def _judged(found: Sequence[ReadPosition], again: Plans | None) -> list[StateCheck]:
     checks = []
     for before, position in zip([None, *found], found, strict=False):
-        wrong, compared = faults(position, before), "no"
+        wrong, compared = find_faults(position, before), "no"
         if "packing" in position.of:
             compared = "packed: not compared"
         elif again is not None and position.complete:
             plan = again(position)
             compared = "of a mixture: not compared" if plan is None else "yes"
-            if plan is not None and (told := differs(position, plan)):
+            if plan is not None and (told := difference_from_plan(position, plan)):
                 wrong.append(told)
         checks.append(StateCheck(position, tuple(wrong), compared))
     return checks

@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     source = opened(arguments, arguments.pattern)
     found = indexed(source)
     index = found.index
-    kept = source.kept() if isinstance(source, FileSource) else None
+    kept = source.cached_place() if isinstance(source, FileSource) else None
     document: dict[str, Any] = {
         "data": source.where,
         "kind": index.kind,

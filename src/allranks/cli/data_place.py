@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from allranks.cli import screen
 from allranks.data.base import Source
-from allranks.data.index import Index
-from allranks.data.recipe import Recipe
-from allranks.data.sources.detect import source
+from allranks.data.index import DatasetIndex
+from allranks.data.recipe import DatasetRecipe
+from allranks.data.sources.detect import open_source
 from allranks.data.sources.files import FileSource
-from allranks.data.sources.listing import find
-from allranks.data.sources.patterns import place
+from allranks.data.sources.listing import list_matching_files
+from allranks.data.sources.patterns import parse_pattern
 from allranks.errors import DataError
 from allranks.storage.detect import open_storage
 
@@ -48,7 +48,7 @@ def add_kind(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", metavar="FOLDER", help="where indexes are kept (default: beside the data)")
 
 
-def of_program(text: str) -> Recipe | None:
+def of_program(text: str) -> DatasetRecipe | None:
     """Return the dataset ``module:name`` of a program, or the dataset that the function of this name returns.
 
     Return None if the text is a pattern. Raises DataError if there is no dataset of that name.
@@ -64,7 +64,7 @@ def of_program(text: str) -> Recipe | None:
             f"{text}: {error}.", remedy="MODULE:NAME is imported from here; a pattern has no colon."
         ) from error
     made = found() if callable(found) else found
-    if not isinstance(made, Recipe):
+    if not isinstance(made, DatasetRecipe):
         raise DataError(
             f"{text}: expected an allranks.Dataset or a function that returns one, found a {type(made).__name__}."
         )
@@ -90,12 +90,12 @@ def opened(arguments: argparse.Namespace, pattern: str) -> Source:
         raise DataError(f"--block-bytes: expected files of lines, found files of the kind {kind}.")
     if kind == "folder":
         given.pop("cache", None)  # its index is a listing, and not kept
-    return source(kind, pattern, **given)
+    return open_source(kind, pattern, **given)
 
 
 def _guessed(pattern: str) -> str:
-    where = place(pattern)
-    names = [one.name for one in find(where, open_storage(where.root))]
+    where = parse_pattern(pattern)
+    names = [one.name for one in list_matching_files(where, open_storage(where.root))]
     kind = kind_of(names)
     if kind is not None:
         return kind
@@ -112,7 +112,7 @@ def _guessed(pattern: str) -> str:
 class IndexedShard:
     """An index, and what had to be indexed now: the number of files, their bytes, and the seconds it took."""
 
-    index: Index
+    index: DatasetIndex
     files: int
     nbytes: int
     seconds: float

@@ -8,9 +8,16 @@ from typing import Any
 
 from allranks.cli import screen
 from allranks.cli.data_place import add_place, indexed, of_program, opened
-from allranks.data.open_loader import plans
-from allranks.data.plan import EpochPlan, divisors, layout
-from allranks.data.plan_summary import PlanSummary, coverage, files_of, first_touch, streams_of_rank, summarize_plan
+from allranks.data.open_loader import epoch_planner
+from allranks.data.plan import EpochPlan, choose_layout, divisors
+from allranks.data.plan_summary import (
+    PlanSummary,
+    count_files,
+    mixing_ratio,
+    stream_coverage,
+    streams_of_rank,
+    summarize_plan,
+)
 from allranks.errors import DataError
 
 DESCRIPTION = """\
@@ -48,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _plan(arguments: argparse.Namespace) -> tuple[str, EpochPlan]:
     program = of_program(arguments.pattern)
     if program is not None:
-        plan = plans(program)(arguments.epoch)
+        plan = epoch_planner(program)(arguments.epoch)
         if not isinstance(plan, EpochPlan):
             raise DataError(
                 f"plan: {arguments.pattern} is a mixture: expected a data set with one source.",
@@ -59,7 +66,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[str, EpochPlan]:
         raise DataError("plan: the size of the global batch is unknown.", remedy="Give --batch ROWS.")
     source = opened(arguments, arguments.pattern)
     index = indexed(source).index
-    laid = layout(
+    laid = choose_layout(
         index,
         global_batch=arguments.batch,
         seed=arguments.seed,
@@ -90,9 +97,9 @@ def _document(where: str, found: PlanSummary) -> dict[str, Any]:
         "steps": plan.steps,
         "dropped": plan.samples - int(found.samples.sum()),
         "padding": int(found.padding.sum()),
-        "read_of_one_nth": {"mean": _round(found.ratio.mean()), "most": _round(found.ratio.max())},
-        "held_bytes": found.held,
-        "first_hundredth_touches": _round(first_touch(plan)),
+        "read_of_one_nth": {"mean": _round(found.read_ratio.mean()), "most": _round(found.read_ratio.max())},
+        "held_bytes": found.bytes_held,
+        "first_hundredth_touches": _round(mixing_ratio(plan)),
         "world_sizes": divisors(how.global_batch),
         "per_rank": {
             "samples": found.samples.tolist(),
@@ -128,7 +135,7 @@ def _show(where: str, found: PlanSummary) -> None:
     cells = min(_CELLS, plan.samples)
     screen.show(f"\nwho reads what: the corpus from its first to its last sample; {_BARS[-1]} is all of a part")
     for rank in shown:
-        screen.show(f"{rank:>6} {bars(coverage(plan, streams_of_rank(plan, rank, found.ranks), cells))}")
+        screen.show(f"{rank:>6} {bars(stream_coverage(plan, streams_of_rank(plan, rank, found.ranks), cells))}")
 
 
 def _facts(found: PlanSummary) -> list[tuple[str, str]]:
@@ -145,11 +152,11 @@ def _facts(found: PlanSummary) -> list[tuple[str, str]]:
         ("steps", f"{plan.steps:,} on every rank, of {how.global_batch:,} rows; {', '.join(last) or 'no padding'}"),
         ("order", f"{order}, {screen.count(how.streams, 'stream')}, windows of {screen.count(how.window, 'block')}"),
         ("plan", plan.digest()),
-        ("shuffle", f"the first 1 % of the steps has samples of {100 * first_touch(plan):.0f} % of the corpus"),
+        ("shuffle", f"the first 1 % of the steps has samples of {100 * mixing_ratio(plan):.0f} % of the corpus"),
         ("worlds", f"the same batches on {told} ranks"),
     ]
     if index.nbytes:  # for objects that are no files, the size is unknown
-        ratio, held = found.ratio, screen.size(found.held)
+        ratio, held = found.read_ratio, screen.size(found.bytes_held)
         facts.append(("reading", f"{ratio.mean():.2f} of 1/N of the bytes on average, {ratio.max():.2f} at most"))
         facts.append(("memory", f"{held} of blocks at a time on a rank, as they are in their files"))
     return facts
@@ -169,10 +176,10 @@ def _row(found: PlanSummary, rank: int) -> list[str]:
         f"{found.samples[rank]:,}",
         f"{found.padding[rank]:,}",
         f"{found.streams[rank]:,}",
-        f"{files_of(plan, streams_of_rank(plan, rank, found.ranks)):,}",
+        f"{count_files(plan, streams_of_rank(plan, rank, found.ranks)):,}",
         f"{found.blocks[rank]:,}",
         screen.size(int(found.nbytes[rank])) if plan.index.nbytes else "",
-        f"{found.ratio[rank]:.2f}" if plan.index.nbytes else "",
+        f"{found.read_ratio[rank]:.2f}" if plan.index.nbytes else "",
     ]
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from allranks.cli import screen
 from allranks.cli.data_place import add_place, indexed, opened
 from allranks.data.base import BadSample, Reader, Source
-from allranks.data.batch import fields
-from allranks.data.index import Index
+from allranks.data.batch import sample_columns
+from allranks.data.index import DatasetIndex
 
 DESCRIPTION = """\
 Show what there is: files with their samples, bytes and blocks, what a sample looks like, and the first of them.
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if bad else 0
 
 
-def _files(index: Index) -> list[dict[str, Any]]:
+def _files(index: DatasetIndex) -> list[dict[str, Any]]:
     many = len(index.files)
     rows = np.bincount(index.file, weights=index.rows, minlength=many).astype(int).tolist()
     blocks = np.bincount(index.file, minlength=many).tolist()
@@ -63,7 +63,7 @@ def _files(index: Index) -> list[dict[str, Any]]:
     ]
 
 
-def _first(reader: Reader, index: Index, count: int) -> list[Any]:
+def _first(reader: Reader, index: DatasetIndex, count: int) -> list[Any]:
     found: list[Any] = []
     for block in range(len(index)):
         many = min(int(index.rows[block]), count - len(found))
@@ -73,13 +73,13 @@ def _first(reader: Reader, index: Index, count: int) -> list[Any]:
     return found
 
 
-def _bad(reader: Reader, index: Index) -> list[tuple[int, str]]:
+def _bad(reader: Reader, index: DatasetIndex) -> list[tuple[int, str]]:
     """Return all samples that cannot be used: their ids, and why. Raises DataError for files that cannot be read."""
 
     def bad_samples(block: int) -> list[tuple[int, str]]:
         rows = np.arange(int(index.rows[block]))
         samples = reader.read(block).take(rows + int(index.skip[block]))
-        first = int(index.first[block])
+        first = int(index.first_ids[block])
         return [(first + at, sample.why) for at, sample in enumerate(samples) if isinstance(sample, BadSample)]
 
     found: list[tuple[int, str]] = []
@@ -96,7 +96,7 @@ def _bad(reader: Reader, index: Index) -> list[tuple[int, str]]:
 
 def _columns(samples: list[Any]) -> dict[str, str]:
     usable = next((sample for sample in samples if not isinstance(sample, BadSample)), None)
-    return {} if usable is None else {name: _type(value) for name, value in fields(usable).items()}
+    return {} if usable is None else {name: _type(value) for name, value in sample_columns(usable).items()}
 
 
 def _type(value: Any) -> str:
@@ -109,7 +109,7 @@ def _to_json(sample: Any) -> Any:
     """Return a sample as JSON values. A long value is cut, and its length is added."""
     if isinstance(sample, BadSample):
         return {"bad": sample.why}
-    return {name: _short(value) for name, value in fields(sample).items()}
+    return {name: _short(value) for name, value in sample_columns(sample).items()}
 
 
 def _short(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Compare the ranks' descriptions of their data before step 0, and decide which rank counts each row. No I/O.
+"""Check before step 0 that all ranks read the same data, and decide which rank counts each row of a batch. No I/O.
 
 Sets of rows are sent as ranges, [begin, end] each. A Mismatch that is raised here is raised by every rank.
 """
@@ -35,14 +35,14 @@ _REMEDY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class RowShares:
     """The rows of the global batch that one rank holds.
 
     - ``rows``: all of these rows.
     - ``counted``: the rows whose samples this rank counts in the ledger. Each row is counted once, by the lowest rank
       that holds it.
     - ``shared``: the rows that other ranks hold, too.
-    - ``anywhere``: whether any two ranks hold the same row.
+    - ``anywhere``: whether any two ranks of the world hold the same row.
     """
 
     rows: tuple[int, ...]
@@ -51,8 +51,8 @@ class Shares:
     anywhere: bool
 
 
-def ranges(rows: Iterable[int]) -> list[list[int]]:
-    """Return ascending row numbers as ranges [begin, end]."""
+def rows_to_ranges(rows: Iterable[int]) -> list[list[int]]:
+    """Convert ascending row numbers into ranges [begin, end], in which ``end`` is the row after the last."""
     found: list[list[int]] = []
     for row in rows:
         if found and found[-1][1] == row:
@@ -62,24 +62,26 @@ def ranges(rows: Iterable[int]) -> list[list[int]]:
     return found
 
 
-def name_rows(rows: Ranges) -> str:
-    """Return ranges of rows as text, e.g. ``row 3`` or ``rows 0-7, 12``."""
+def describe_rows(rows: Ranges) -> str:
+    """Format ranges of rows as text for people, e.g. ``row 3`` or ``rows 0-7, 12``."""
     listed = [str(begin) if end == begin + 1 else f"{begin}-{end - 1}" for begin, end in rows[:_MOST]]
     more = ", ..." if len(rows) > _MOST else ""
     single = len(rows) == 1 and rows[0][1] == rows[0][0] + 1
     return f"row{'' if single else 's'} {', '.join(listed) or 'none'}{more}"
 
 
-def compare(facts: Sequence[Mapping[str, Any]]) -> None:
+def require_equal_facts(facts_by_rank: Sequence[Mapping[str, Any]]) -> None:
     """Raise Mismatch, with each rank's facts in the message, unless the facts of all ranks are equal.
 
-    ``facts`` describe each rank's data, in rank order.
+    ``facts_by_rank`` describe each rank's data, in rank order.
     """
-    known = dict.fromkeys(name for one in facts for name in one)
-    names = [name for name in known if any(one.get(name) != facts[0].get(name) for one in facts)]
+    known = dict.fromkeys(name for one in facts_by_rank for name in one)
+    names = [name for name in known if any(one.get(name) != facts_by_rank[0].get(name) for one in facts_by_rank)]
     if not names:
         return
-    groups = by_claim((rank, ", ".join(f"{name} {one.get(name)}" for name in names)) for rank, one in enumerate(facts))
+    groups = by_claim(
+        (rank, ", ".join(f"{name} {one.get(name)}" for name in names)) for rank, one in enumerate(facts_by_rank)
+    )
     more = f"; and {len(groups) - _MOST} more groups" if len(groups) > _MOST else ""
     raise Mismatch(
         f"the ranks do not read the same data: {describe_groups(islice(groups.items(), _MOST))}{more}.",
@@ -89,18 +91,20 @@ def compare(facts: Sequence[Mapping[str, Any]]) -> None:
 
 
 def rows_error(rows_by_rank: Sequence[Ranges], global_batch: int) -> str:
-    """Return what is wrong with the rows that the ranks hold; "" if together they hold each row of the batch."""
+    """Return a text that says which rows no rank holds; "" if the ranks together hold each row of the batch."""
     for rank, held in enumerate(rows_by_rank):
         if held and not 0 <= held[0][0] <= held[-1][1] <= global_batch:
-            return f"rank {rank} holds {name_rows(held)}, which are not all in a global batch of {global_batch}"
+            return f"rank {rank} holds {describe_rows(held)}, which are not all in a global batch of {global_batch}"
     there = np.zeros(global_batch, bool)
     for begin, end in (one for held in rows_by_rank for one in held):
         there[begin:end] = True
-    missing = ranges(np.flatnonzero(~there).tolist())
+    missing = rows_to_ranges(np.flatnonzero(~there).tolist())
     if not missing:
         return ""
-    groups = describe_groups((name_rows(held), ranks) for held, ranks in _groups_with_equal_rows(rows_by_rank)[:_MOST])
-    return f"no rank holds {name_rows(missing)} of the global batch of {global_batch}; {groups}"
+    groups = describe_groups(
+        (describe_rows(held), ranks) for held, ranks in _groups_with_equal_rows(rows_by_rank)[:_MOST]
+    )
+    return f"no rank holds {describe_rows(missing)} of the global batch of {global_batch}; {groups}"
 
 
 def count_error(rows_by_rank: Sequence[Ranges], global_batch: int) -> str:
@@ -108,16 +112,16 @@ def count_error(rows_by_rank: Sequence[Ranges], global_batch: int) -> str:
     count = np.zeros(global_batch, np.int64)
     for begin, end in (one for held in rows_by_rank for one in held):
         count[begin:end] += 1
-    none, several = (ranges(np.flatnonzero(odd).tolist()) for odd in (count == 0, count > 1))
+    none, several = (rows_to_ranges(np.flatnonzero(odd).tolist()) for odd in (count == 0, count > 1))
     wrong = {"no rank": none, "several": several}
-    return " and ".join(f"{name_rows(rows)} by {who}" for who, rows in wrong.items() if rows)
+    return " and ".join(f"{describe_rows(rows)} by {who}" for who, rows in wrong.items() if rows)
 
 
 def _groups_with_equal_rows(rows_by_rank: Sequence[Ranges]) -> list[tuple[Ranges, list[int]]]:
     return list(by_claim((rank, tuple(map(tuple, held))) for rank, held in enumerate(rows_by_rank)).items())
 
 
-def counters(rows_by_rank: Sequence[Ranges], global_batch: int) -> bytes | None:
+def encode_row_counters(rows_by_rank: Sequence[Ranges], global_batch: int) -> bytes | None:
     """Encode which rank counts each row, and which rows several ranks hold; None if no two ranks hold the same row.
 
     The ranks of a mesh are regular, so the compressed bytes are few: some hundred for 10,000 ranks.
@@ -133,24 +137,26 @@ def counters(rows_by_rank: Sequence[Ranges], global_batch: int) -> bytes | None:
     return zlib.compress(np.diff(codes, prepend=0).astype("<i4").tobytes())
 
 
-def shares(rows: Sequence[int], encoded: bytes | None, rank: int) -> Shares:
-    """Return a rank's shares, decoded from the result of ``counters``; ``rows`` are the rows that the rank holds."""
-    if encoded is None:
-        return Shares(tuple(rows), tuple(rows), (), False)
+def decode_row_shares(rows: Sequence[int], encoded_counters: bytes | None, rank: int) -> RowShares:
+    """Decode the result of ``encode_row_counters`` for one rank. ``rows``: the rows that the rank holds."""
+    if encoded_counters is None:
+        return RowShares(tuple(rows), tuple(rows), (), False)
     held = np.array(rows, np.int64)
-    codes = np.cumsum(np.frombuffer(zlib.decompress(encoded), "<i4"))[held]
+    codes = np.cumsum(np.frombuffer(zlib.decompress(encoded_counters), "<i4"))[held]
     counted, shared = held[codes // 2 == rank], held[codes % 2 == 1]
-    return Shares(tuple(rows), tuple(counted.tolist()), tuple(shared.tolist()), True)
+    return RowShares(tuple(rows), tuple(counted.tolist()), tuple(shared.tolist()), True)
 
 
-def find_differing_rows(reports: Sequence[tuple[Ranges, bytes]]) -> tuple[list[list[int]], list[int], list[int]] | None:
+def find_differing_rows(
+    reports_by_rank: Sequence[tuple[Ranges, bytes]],
+) -> tuple[list[list[int]], list[int], list[int]] | None:
     """Return the rows whose hashes differ between ranks, the ranks that hold the first one, and their minority.
 
-    None if there are no such rows. ``reports`` are pairs, in rank order: rows as ranges, and their hashes of 8 bytes
-    each.
+    None if there are no such rows. ``reports_by_rank`` are pairs, in rank order: rows as ranges, and their hashes of 8
+    bytes each.
     """
     held: defaultdict[int, dict[int, int]] = defaultdict(dict)
-    for rank, (where, data) in enumerate(reports):
+    for rank, (where, data) in enumerate(reports_by_rank):
         rows = [row for begin, end in where for row in range(begin, end)]
         for row, value in zip(rows, np.frombuffer(data, "<u8").tolist(), strict=True):
             held[row][rank] = value
@@ -158,4 +164,4 @@ def find_differing_rows(reports: Sequence[tuple[Ranges, bytes]]) -> tuple[list[l
     if not odd:
         return None
     first = held[odd[0]]
-    return ranges(odd), list(first), list(minority_ranks(by_claim(first.items()).values()))
+    return rows_to_ranges(odd), list(first), list(minority_ranks(by_claim(first.items()).values()))

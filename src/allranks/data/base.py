@@ -9,13 +9,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.index import Index
+from allranks.data.index import DatasetIndex
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
-def silent(_done: int, _total: int) -> None:
-    """Ignore the progress that is reported."""
+def ignore_progress(_done: int, _total: int) -> None:
+    """Do nothing. This is the progress callback of callers that show no progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,15 @@ class BadSample:
     filtered: bool = False
 
 
-class Transform(Protocol):
+class SampleTransform(Protocol):
     """An object that transforms samples. Each result has the same position in the list as its sample."""
 
     def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int, /) -> list[Any]:
         """Return the samples with these ids after all transforms of an epoch; a BadSample is returned unchanged."""
 
 
-class Rows(Protocol):
-    """The samples of one block in memory, which are decoded when ``take`` is called."""
+class BlockRows(Protocol):
+    """The undecoded samples of one block in memory. ``take`` decodes some of them."""
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
         """Return the samples of these rows of the block, in this order.
@@ -47,29 +47,34 @@ class Rows(Protocol):
         """
 
 
-class Gatherer(Protocol):
-    """An object that decodes rows of several blocks in one call."""
+class RowGatherer(Protocol):
+    """Decodes rows of several blocks in one call."""
 
-    def gather(self, blocks: Mapping[int, Rows], keys: NDArray[np.int64], positions: NDArray[np.int64], /) -> list[Any]:
-        """Return the samples at ``positions[i]`` of ``blocks[keys[i]]``, in the order of i."""
+    def gather_samples(
+        self, blocks: Mapping[int, BlockRows], keys: NDArray[np.int64], row_positions: NDArray[np.int64], /
+    ) -> list[Any]:
+        """Return the samples at ``row_positions[i]`` of ``blocks[keys[i]]``, in the order of i."""
 
 
 @runtime_checkable
-class GatheredRows(Rows, Protocol):
-    """Rows that are decoded together with the rows of all other blocks with the same ``gatherer``, in one call."""
+class GatheredRows(BlockRows, Protocol):
+    """BlockRows that can be decoded together with rows of other blocks.
+
+    ``gatherer`` decodes all of them in one call.
+    """
 
     @property
-    def gatherer(self) -> Gatherer:
+    def gatherer(self) -> RowGatherer:
         """The decoder of these rows."""
 
     def positions(self) -> NDArray[np.int64]:
-        """Return the position of each row of the block, in the numbers that ``gatherer`` reads."""
+        """Return, for each row of the block, the number by which ``gatherer`` finds it."""
 
 
 class Reader(Protocol):
     """An opened source. Several threads may use it at once."""
 
-    def read(self, block: int) -> Rows:
+    def read(self, block: int) -> BlockRows:
         """Read one block of the index. Raises DataError if the block is damaged, has changed, or is deleted."""
 
     def hint(self, block: int) -> bool:
@@ -87,10 +92,10 @@ class Source(Protocol):
     def where(self) -> str:
         """The source, written as a user would write it."""
 
-    def index(self, *, progress: Progress = silent) -> Index:
+    def index(self, *, progress: Progress = ignore_progress) -> DatasetIndex:
         """Return the source's index, from the cache if nothing has changed. Only one rank calls this."""
 
-    def open(self, index: Index) -> Reader:
+    def open(self, index: DatasetIndex) -> Reader:
         """Open the source, and return a reader for the blocks of this index."""
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.base import BadSample
-from allranks.data.detect import backend
+from allranks.data.detect import import_adapter
 from allranks.errors import DataError
 
 Column = NDArray[Any] | list[Any]
@@ -57,7 +57,7 @@ class Batch(Mapping[str, Column]):
         devices; then give the loader the same ``rows=where``.
         """
         arrays, lists = self._with_mask(mask)
-        return {**backend("jax").to_jax(arrays, self.rows, where, self.global_batch), **lists}
+        return {**import_adapter("jax").to_jax(arrays, self.rows, where, self.global_batch), **lists}
 
     def to(self, device: Any) -> dict[str, Any]:
         """Return ``to_torch(device)``; Lightning calls this for each batch before a training step.
@@ -66,7 +66,7 @@ class Batch(Mapping[str, Column]):
         two batches), and a loader continues where it was stopped. So the next evaluation would read only the remaining
         batches.
         """
-        return backend("torch").to_training(self, device)  # type: ignore[no-any-return]
+        return import_adapter("torch").to_training(self, device)  # type: ignore[no-any-return]
 
     def to_torch(self, device: Any = None, *, pin_memory: bool = False, mask: str = "mask") -> dict[str, Any]:
         """Return this rank's rows as tensors, and the mask as the column ``mask``; columns that are lists stay lists.
@@ -75,7 +75,7 @@ class Batch(Mapping[str, Column]):
         ``pin_memory`` the copy may still be in progress on return.
         """
         arrays, lists = self._with_mask(mask)
-        return {**backend("torch").to_torch(arrays, device, pin_memory=pin_memory), **lists}
+        return {**import_adapter("torch").to_torch(arrays, device, pin_memory=pin_memory), **lists}
 
     def _with_mask(self, mask: str) -> tuple[dict[str, NDArray[Any]], dict[str, list[Any]]]:
         if mask in self.columns:
@@ -88,8 +88,10 @@ class Batch(Mapping[str, Column]):
         return {**arrays, mask: self.mask}, lists
 
 
-class Collator:
-    """Builds columns from samples. A column is an array of one type, or a list: the same in all batches, on all ranks.
+class BatchCollator:
+    """Converts samples into columns, which are arrays or lists.
+
+    Each column has the same type in all batches and on all ranks.
 
     ``example`` returns a usable sample. It is called if a row without a sample comes before the first usable sample.
     """
@@ -98,7 +100,9 @@ class Collator:
         self._example = example
         self._blank: dict[str, Any] = {}
 
-    def columns(self, samples: Sequence[Any], ids: NDArray[np.int64]) -> tuple[dict[str, Column], NDArray[np.bool_]]:
+    def make_columns(
+        self, samples: Sequence[Any], ids: NDArray[np.int64]
+    ) -> tuple[dict[str, Column], NDArray[np.bool_]]:
         """Return the columns of samples, and their mask. Raises DataError if samples differ in columns or types."""
         kinds = set(map(type, samples))
         good = (
@@ -108,21 +112,23 @@ class Collator:
         )
         if not self._blank:
             at = int(good.argmax())
-            first = fields(samples[at] if good.any() else self._example())
-            self._blank = {name: _blank(_array_of(value, name, int(ids[at]))) for name, value in first.items()}
+            first = sample_columns(samples[at] if good.any() else self._example())
+            self._blank = {name: _masked_value(_array_of(value, name, int(ids[at]))) for name, value in first.items()}
         blank = self._blank
         if kinds == {dict}:
             rows: Sequence[Mapping[str, Any]] = samples
         else:
-            rows = [fields(sample) if here else blank for sample, here in zip(samples, good.tolist(), strict=True)]
+            rows = [
+                sample_columns(sample) if here else blank for sample, here in zip(samples, good.tolist(), strict=True)
+            ]
         if set(map(len, rows)) != {len(blank)}:
             raise self._other_columns(rows, ids)
         try:
-            return {name: self._column(name, [row[name] for row in rows], ids) for name in blank}, good
+            return {name: self._make_column(name, [row[name] for row in rows], ids) for name in blank}, good
         except KeyError:
             raise self._other_columns(rows, ids) from None
 
-    def _column(self, name: str, values: list[Any], ids: NDArray[np.int64]) -> Column:
+    def _make_column(self, name: str, values: list[Any], ids: NDArray[np.int64]) -> Column:
         wanted = type(self._blank[name])
         kinds = set(map(type, values))
         if any(map(_is_array_like, kinds)):
@@ -167,8 +173,10 @@ class Collator:
 _STACKED = (np.ndarray, np.generic, Number)
 
 
-def fields(sample: Any) -> Mapping[str, Any]:
-    """Return a sample's columns: a dict unchanged, a tuple with the names ``0``, ``1``, ..., else ``value``."""
+def sample_columns(sample: Any) -> Mapping[str, Any]:
+    """Return a sample as a dict of columns: a tuple gets the names ``0``, ``1``, ...; any other value the name
+    ``value``.
+    """
     if isinstance(sample, dict):
         return sample
     if isinstance(sample, tuple):
@@ -196,8 +204,8 @@ def _array_of(value: Any, name: str, sample: int) -> Any:
         ) from error
 
 
-def _blank(value: Any) -> Any:
-    """Return the value for a masked row, of the type and shape of ``value``: zeros, an empty string, or None."""
+def _masked_value(value: Any) -> Any:
+    """Return a placeholder for a masked row, of the type and shape of ``value``: zeros, an empty string, or None."""
     if isinstance(value, np.ndarray):
         return np.zeros_like(value)
     if isinstance(value, np.generic):

@@ -12,19 +12,19 @@ from allranks.data.base import Source
 from allranks.data.loader import Loader
 from allranks.data.mix import Stop
 from allranks.data.open_loader import open_loader, open_single_rank
-from allranks.data.pack import Long, Method, Packing
+from allranks.data.pack import Long, Method, PackingOptions
 from allranks.data.packed_loader import PackedLoader
 from allranks.data.plan import Tail
-from allranks.data.recipe import Batching, Operation, Part, Recipe
-from allranks.data.sources.detect import source
-from allranks.data.transform import Filter, Map, OnError
+from allranks.data.recipe import BatchOptions, DatasetPart, DatasetRecipe, Operation
+from allranks.data.sources.detect import open_source
+from allranks.data.transform import FilterOperation, MapOperation, OnError
 from allranks.errors import DataError
 from allranks.world.base import World
 from allranks.world.detect import current
 
 
 @dataclass(frozen=True, slots=True)
-class Dataset(Recipe):
+class Dataset(DatasetRecipe):
     """A data set: samples from files, in an order that ``seed`` and epoch decide. Nothing is read before ``loader``.
 
     Every method returns a new data set. The batches are the same on any number of ranks. docs/data.md describes the
@@ -37,32 +37,32 @@ class Dataset(Recipe):
 
         ``files`` is a path, a list of paths, a pattern (``data/**/*.jsonl``), a folder, or an address (``s3://...``).
         """
-        return cls.of(source("jsonl", files, **options), seed=seed, shuffle=shuffle)
+        return cls.of(open_source("jsonl", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def text(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
         """Return a data set of lines of text, plain or compressed. A sample is a str."""
-        return cls.of(source("text", files, **options), seed=seed, shuffle=shuffle)
+        return cls.of(open_source("text", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def parquet(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
         """Return a data set of rows of Parquet files, only with the ``columns`` if given. A sample is a dict."""
-        return cls.of(source("parquet", files, **options), seed=seed, shuffle=shuffle)
+        return cls.of(open_source("parquet", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def arrow(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
         """Return a data set of rows of Arrow IPC files. A sample is a dict."""
-        return cls.of(source("arrow", files, **options), seed=seed, shuffle=shuffle)
+        return cls.of(open_source("arrow", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def webdataset(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
         """Return a data set of tar files. A sample is a dict of all files with the same name, by their extensions."""
-        return cls.of(source("webdataset", files, **options), seed=seed, shuffle=shuffle)
+        return cls.of(open_source("webdataset", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def folder(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
         """Return a data set of whole files. A sample is a dict of ``path`` and ``bytes``."""
-        return cls.of(source("folder", files, **options), seed=seed, shuffle=shuffle)
+        return cls.of(open_source("folder", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def huggingface(
@@ -75,7 +75,7 @@ class Dataset(Recipe):
         lines, text or Arrow directly, and each rank reads its part, with all guarantees. Raises DataError, with the
         reason, for a data set that the plan cannot read.
         """
-        return cls.of(source("huggingface", dataset, streaming=streaming, **options), seed=seed, shuffle=shuffle)
+        return cls.of(open_source("huggingface", dataset, streaming=streaming, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def sequence(cls, samples: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
@@ -83,12 +83,12 @@ class Dataset(Recipe):
 
         It must be the same on every rank. A few samples are compared over the ranks; ``compare=False`` skips that.
         """
-        return cls.of(source("sequence", samples, **options), seed=seed, shuffle=shuffle)
+        return cls.of(open_source("sequence", samples, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
     def of(cls, origin: Source, *, seed: int = 0, shuffle: bool = True) -> Dataset:
         """Return a data set of the samples of a user-defined source."""
-        return cls((Part(origin),), seed, shuffle)
+        return cls((DatasetPart(origin),), seed, shuffle)
 
     @classmethod
     def mix(
@@ -129,19 +129,19 @@ class Dataset(Recipe):
         - ``on_error="mask"``: if ``fn`` raises for a sample, its row is masked and the sample is counted as bad. The
           other samples keep their rows.
         """
-        return self._with(Map(fn, random, batched, on_error), workers)
+        return self._with_operation(MapOperation(fn, random, batched, on_error), workers)
 
     def filter(self, fn: Callable[..., Any], *, workers: int = 0, on_error: OnError = "raise") -> Dataset:
         """Mask the rows of samples for which ``fn(sample)`` is false. All samples keep their rows and steps."""
-        return self._with(Filter(fn, on_error=on_error), workers)
+        return self._with_operation(FilterOperation(fn, on_error=on_error), workers)
 
     def take(self, count: int) -> Dataset:
         """Keep only the first ``count`` samples of all ranks together, in the order of the files."""
-        return self._cut(0, count)
+        return self._with_range(0, count)
 
     def skip(self, count: int) -> Dataset:
         """Skip the first ``count`` samples of all ranks together, in the order of the files."""
-        return self._cut(count, None)
+        return self._with_range(count, None)
 
     def pack(
         self,
@@ -163,7 +163,7 @@ class Dataset(Recipe):
         - ``long`` (with best-fit): a sample longer than a row is split (``split``), or cut to one row (``truncate``).
         - ``eos_id``: a token that ends every sample.
         """
-        packing = Packing(length, method, pad_id, eos_id, long)
+        packing = PackingOptions(length, method, pad_id, eos_id, long)
         return replace(self, packing=packing, column=column)
 
     def batch(
@@ -187,7 +187,7 @@ class Dataset(Recipe):
             warnings.warn("batch(lanes=...) is now called batch(streams=...)", DeprecationWarning, stacklevel=2)
             streams = lanes
         planning.check_batch(global_batch, streams, window)
-        return replace(self, batching=Batching(global_batch, tail, streams, window))
+        return replace(self, batching=BatchOptions(global_batch, tail, streams, window))
 
     def loader(
         self,
@@ -222,7 +222,7 @@ class Dataset(Recipe):
             return open_single_rank(self, rank, size, prefetch=prefetch, state=state)
         return open_loader(self, world or current(), rows=rows, prefetch=prefetch, state=state)
 
-    def _with(self, operation: Operation, workers: int) -> Dataset:
+    def _with_operation(self, operation: Operation, workers: int) -> Dataset:
         if self.packing is not None:
             raise DataError(
                 "map and filter work on samples, not on packed rows.", remedy="Map and filter before .pack."
@@ -231,7 +231,7 @@ class Dataset(Recipe):
             raise DataError(f"workers={workers}: expected a number of worker processes, or 0 to work in this process.")
         return replace(self, operations=(*self.operations, operation), workers=max(self.workers, workers))
 
-    def _cut(self, skip: int, count: int | None) -> Dataset:
+    def _with_range(self, skip: int, count: int | None) -> Dataset:
         if len(self.parts) > 1 or self.operations or skip < 0 or (count or 0) < 0:
             raise DataError(
                 f"{'take' if count is not None else 'skip'}({skip if count is None else count}): expected at "

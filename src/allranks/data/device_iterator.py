@@ -1,4 +1,4 @@
-"""Define the base class of all loaders: it yields batches as arrays or on devices, and has the state and the audit."""
+"""Define the base class of all loaders, which moves batches to devices and provides ``state()`` and ``audit()``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.batch import Batch
-from allranks.data.ledger import Sum
-from allranks.data.plan import Plan
+from allranks.data.ledger import SampleSum
+from allranks.data.plan import SamplePlan
 from allranks.data.snapshot import Snapshot
 from allranks.errors import DataError
 from allranks.world.progress import progress
@@ -21,45 +21,48 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
-def in_flight(batches: Iterable[A], place: Callable[[A], B], *, ahead: int) -> Iterator[tuple[A, B]]:
-    """Yield every batch with the result of ``place``, after placing ``ahead`` more batches.
+def place_ahead(batches: Iterable[A], place_batch: Callable[[A], B], *, batches_ahead: int) -> Iterator[tuple[A, B]]:
+    """Yield every batch with the result of ``place_batch``, after placing ``batches_ahead`` more batches.
 
-    ``place`` may be asynchronous.
+    ``place_batch`` may be asynchronous.
 
     The audit must count a batch when this function yields it, not when ``batches`` does.
     """
     placed: deque[tuple[A, B]] = deque()
     for batch in batches:
-        placed.append((batch, place(batch)))
-        if len(placed) > ahead:
+        placed.append((batch, place_batch(batch)))
+        if len(placed) > batches_ahead:
             yield placed.popleft()
     yield from placed
 
 
 class LoaderAudit(Protocol):
-    """The part of an audit that all loaders use."""
+    """What all loaders need of an audit, which checks that the planned samples are taken."""
 
-    def counts(self, rows: Sequence[int], /) -> NDArray[np.bool_]:
+    def counted_rows(self, rows: Sequence[int], /) -> NDArray[np.bool_]:
         """Return, for each of a rank's rows, whether this rank counts it.
 
         One of the ranks that hold a row counts that row.
         """
 
-    def verify(self) -> Sum:
+    def verify_taken(self) -> SampleSum:
         """Prove that the samples taken so far are those of the plan, and return their sum.
 
         Collective. Raises LedgerMismatch.
         """
 
     def snapshot(self, epoch: int, depth: int, /) -> Snapshot:
-        """Return the state of the loader at an epoch and a depth of the streams."""
+        """Return the loader's state in ``epoch`` after ``depth`` samples of each stream."""
 
 
 class DeviceIterator(ABC):
-    """The base class of all loaders: yields batches unchanged, or as arrays that are copied during a step."""
+    """The base class of all loaders.
+
+    It yields batches as NumPy arrays, or as arrays on devices that are copied ahead.
+    """
 
     rows: Sequence[int]
-    _plan: Plan
+    _plan: SamplePlan
     _step: int
     _audit: LoaderAudit
     _close: Callable[[], None]
@@ -80,7 +83,7 @@ class DeviceIterator(ABC):
 
         For a sum over the ranks, as of ``masked_mean``, use the mask ``batch.mask & loader.counted``.
         """
-        return self._audit.counts(self.rows)
+        return self._audit.counted_rows(self.rows)
 
     def state(self) -> Snapshot:
         """Return this loader's position, for a checkpoint: ``extra={"data": loader.state()}``. Cheap; local.
@@ -90,24 +93,24 @@ class DeviceIterator(ABC):
         """
         return self._audit.snapshot(self.epoch, self._step * self._plan.layout.depth_of_step)
 
-    def audit(self) -> Sum:
+    def audit(self) -> SampleSum:
         """Prove that the samples that all ranks took of this epoch are those of the plan. **Every rank must call.**
 
         Returns the number of these samples, the sum of their mixed ids, and how many of them could not be used. Raises
         LedgerMismatch on every rank, with the ranks, steps and samples that differ.
         """
-        return self._audit.verify()
+        return self._audit.verify_taken()
 
     def close(self) -> None:
         """End the threads and workers. The position and the counted samples are kept."""
         self._close()
 
     @abstractmethod
-    def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
+    def _place_each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
         """Yield the result of ``place`` for every batch of the epoch. A batch is counted when its result is yielded."""
 
     def __iter__(self) -> Iterator[Batch]:
-        return _stamped(self._each(lambda batch: batch, ahead=0))
+        return _record_waiting(self._place_each(lambda batch: batch, ahead=0))
 
     def to_jax(self, where: Any, *, ahead: int = 2, mask: str = "mask") -> Iterator[dict[str, Any]]:
         """Iterate over the batches, and yield the result of ``Batch.to_jax(where)`` for each.
@@ -115,7 +118,9 @@ class DeviceIterator(ABC):
         ``ahead`` more batches are copied to the devices while one is in use. They are not counted before they are
         yielded, so ``state`` is right at every step. ``ahead`` must be the same on every rank.
         """
-        return _stamped(self._each(lambda batch: batch.to_jax(where, mask=mask), ahead=_checked_ahead(ahead)))
+        return _record_waiting(
+            self._place_each(lambda batch: batch.to_jax(where, mask=mask), ahead=_checked_ahead(ahead))
+        )
 
     def to_torch(
         self, device: Any = None, *, pin_memory: bool = False, ahead: int = 2, mask: str = "mask"
@@ -125,14 +130,14 @@ class DeviceIterator(ABC):
         With ``pin_memory``, ``ahead`` more batches are copied to the device while one is in use. They are not counted
         before they are yielded, so ``state`` is right at every step. ``ahead`` must be the same on every rank.
         """
-        placed = self._each(
+        placed = self._place_each(
             lambda batch: batch.to_torch(device, pin_memory=pin_memory, mask=mask), ahead=_checked_ahead(ahead)
         )
-        return _stamped(placed)
+        return _record_waiting(placed)
 
 
-def _stamped(batches: Iterator[B]) -> Iterator[B]:
-    """Yield the batches, and record for the hang watch that this rank waits for data, not for other ranks."""
+def _record_waiting(batches: Iterator[B]) -> Iterator[B]:
+    """Yield the batches. While this waits for one, the hang report says that this rank waits for data."""
     while True:
         with progress.inside("data", "the next batch"):
             batch = next(batches, None)

@@ -1,12 +1,12 @@
-"""Track which epoch and step an iteration reads in a training loop that is not ours. This module does no I/O.
+"""Infer which epoch and step an iteration over a loader reads, in the training loop of another library. No I/O.
 
 Loops begin epochs in three ways: by ``set_epoch`` with the number of the data's epoch; by ``set_epoch`` with a number
 that counts from 0 in every process, as Accelerate does; or only by another iteration. The rules, in this order:
 
 1. ``set_epoch(n)`` names the epoch of the next iteration. In a resumed program, a first n of 0 means the epoch in which
    the state continues. Later numbers count from that epoch.
-2. The first iteration continues at the position of the state; at the end of an epoch, with the next epoch.
-3. An iteration from which at most one batch was taken was a trial: the next iteration begins at the same position. At
+2. The first iteration continues at the position of the state; at the end of an epoch, with the next epoch. 3. An
+iteration from which at most one batch was taken was a trial: the next iteration begins at the same position. At
    the end of an epoch no batch is left. There, an iteration was a trial if no batch was requested.
 4. Every other iteration is followed by the next epoch.
 """
@@ -23,19 +23,19 @@ def _always_true() -> bool:
     return True
 
 
-class Epochs:
-    """The epochs of one rank.
+class EpochTracker:
+    """Tracks the epoch and the first step of each iteration on one rank.
 
     ``steps`` is an epoch's length. ``epoch`` and ``step`` are the position at which the state continues. ``place``
-    holds the epoch and the first step of the iteration: two integers, which may be in memory that processes share.
+    stores the epoch and first step of the iteration: two integers, possibly in shared memory.
     """
 
     def __init__(self, steps: int, epoch: int, step: int, *, place: Any = None) -> None:
         self._steps = steps
         self._place = [0, 0] if place is None else place
-        self.load(epoch, step)
+        self.set_position(epoch, step)
 
-    def load(self, epoch: int, step: int) -> None:
+    def set_position(self, epoch: int, step: int) -> None:
         """Continue after the first ``step`` steps of an epoch, whatever was read before."""
         self.resumed = (epoch, step)
         self._place[0], self._place[1] = epoch, step
@@ -45,43 +45,47 @@ class Epochs:
         self._has_started = _always_true  # whether it was asked for any
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether an iteration has begun."""
         return self._count_taken is not None
 
     @property
-    def place(self) -> tuple[int, int]:
+    def iteration_start(self) -> tuple[int, int]:
         """The epoch and the first step of the latest iteration."""
         return int(self._place[0]), int(self._place[1])
 
     @property
     def epoch(self) -> int:
-        """The epoch of the loop.
+        """The current epoch.
 
         It is the epoch of the next iteration, if that was named or is the first; else the epoch of the latest
         iteration.
         """
-        return self.next()[0] if self._named is not None or self._count_taken is None else self.place[0]
+        return (
+            self.next_iteration()[0]
+            if self._named is not None or self._count_taken is None
+            else self.iteration_start[0]
+        )
 
-    def set_epoch(self, number: int) -> None:
+    def set_epoch(self, epoch_number: int) -> None:
         """Set the epoch of the next iteration. Raises DataError if it is before the epoch of the state."""
         first = self.resumed[0]
         if self._shift is None:
-            self._shift = self._after(*self.resumed)[0] if number == 0 < first else 0
-        epoch = number + self._shift
-        if epoch < first or number < 0:
+            self._shift = self._after(*self.resumed)[0] if epoch_number == 0 < first else 0
+        epoch = epoch_number + self._shift
+        if epoch < first or epoch_number < 0:
             raise DataError(
-                f"set_epoch({number}): the state continues in epoch {first}: expected this epoch or a later one.",
+                f"set_epoch({epoch_number}): the state continues in epoch {first}: expected this epoch or a later one.",
                 remedy="Start the loop with the epoch of the state, `range(sampler.epoch, epochs)`, or count from 0.",
             )
-        has_begun = self._count_taken is not None and epoch == self.place[0] and not self._count_taken()
+        has_begun = self._count_taken is not None and epoch == self.iteration_start[0] and not self._count_taken()
         self._named = None if has_begun else epoch  # Lightning names an epoch once more after it has begun
 
-    def next(self) -> tuple[int, int]:
+    def next_iteration(self) -> tuple[int, int]:
         """Return the epoch and the first step of the next iteration."""
         if self._named is not None:
-            return self._named, self.first(self._named)
-        epoch, first = self.place
+            return self._named, self.first_step(self._named)
+        epoch, first = self.iteration_start
         if self._count_taken is None:
             return self._after(epoch, first)
         taken = self._count_taken()
@@ -89,37 +93,39 @@ class Epochs:
             return epoch, first
         return epoch + 1, 0
 
-    def number(self) -> int:
+    def argument_of_set_epoch(self) -> int:
         """Return the argument of ``set_epoch`` that would name the next iteration's epoch."""
-        return self.next()[0] - (self._shift or 0)
+        return self.next_iteration()[0] - (self._shift or 0)
 
-    def begin(self, count_taken: Callable[[], int], has_started: Callable[[], bool] | None = None) -> tuple[int, int]:
+    def begin_iteration(
+        self, count_taken: Callable[[], int], has_started: Callable[[], bool] | None = None
+    ) -> tuple[int, int]:
         """Begin the next iteration, and return its epoch and first step.
 
         ``count_taken()`` returns how many batches the iteration has yielded. ``has_started()`` returns whether a batch
         was requested, if that is known.
         """
-        self._place[0], self._place[1] = place = self.next()
+        self._place[0], self._place[1] = place = self.next_iteration()
         self._named, self._count_taken, self._has_started = None, count_taken, has_started or _always_true
         return place
 
-    def follow(self, count_taken: Callable[[], int]) -> None:
-        """Use another count for the latest iteration, that of the iterator which now yields its batches."""
+    def follow_count(self, count_taken: Callable[[], int]) -> None:
+        """Replace the function that counts the batches of the latest iteration."""
         self._count_taken = count_taken
 
-    def now(self) -> tuple[int, int]:
-        """Return the epoch of the loop, and how many of its steps were taken."""
+    def current_position(self) -> tuple[int, int]:
+        """Return the current epoch, and how many of its steps were taken."""
         if self._named is not None or self._count_taken is None:
-            return self.next()
-        epoch, first = self.place
+            return self.next_iteration()
+        epoch, first = self.iteration_start
         return epoch, min(first + self._count_taken(), self._steps)
 
-    def of(self, step: int) -> int:
+    def epoch_after_step(self, step: int) -> int:
         """Return the epoch of which ``step`` steps were taken: the next epoch, if one has ended and ``step`` is 0."""
-        ended = self._named is None and self._count_taken is not None and self.now()[1] >= self._steps
-        return self.place[0] + 1 if ended and not step else self.epoch
+        ended = self._named is None and self._count_taken is not None and self.current_position()[1] >= self._steps
+        return self.iteration_start[0] + 1 if ended and not step else self.epoch
 
-    def first(self, epoch: int) -> int:
+    def first_step(self, epoch: int) -> int:
         """Return the first step of an epoch: 0, except for the epoch in which the state continues."""
         return self.resumed[1] if epoch == self.resumed[0] else 0
 

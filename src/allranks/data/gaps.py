@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.ledger import Ledger, Sum, mix, step_chunks, sum_of, unmix
-from allranks.data.plan import Plan
+from allranks.data.ledger import Ledger, SampleSum, mix_ids, planned_id_chunks, sum_of_ids, unmix_ids
+from allranks.data.plan import SamplePlan
 
 _MOST_GAPS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
-    """A range of steps, ``begin`` to ``end``, in which a rank's samples differ from the plan.
+class LedgerGap:
+    """A range of steps, ``begin`` to ``end``, in which the samples that a rank took differ from the plan.
 
     ``missing`` are ids that were planned and not taken, ``extra`` are ids that were taken and not planned. Both are
     empty if the ids are not known.
@@ -33,59 +33,63 @@ class Gap:
     extra: tuple[int, ...] = ()
 
 
-def gaps(plan: Plan, ledger: Ledger, rank: int) -> list[Gap]:
+def find_gaps(plan: SamplePlan, ledger: Ledger, rank: int) -> list[LedgerGap]:
     """Return the ranges of steps in which the samples of this rank differ from the plan for its rows."""
-    found: list[Gap] = []
+    found: list[LedgerGap] = []
     many = ledger.interval
-    for begin, ids in step_chunks(plan, ledger.rows, ledger.begin, ledger.end, interval=many):
+    for begin, ids in planned_id_chunks(plan, ledger.rows, ledger.begin, ledger.end, interval=many):
         end = begin + len(ids)
         counts, sums = ledger.sums_of_steps(begin, end)
         taken = ids >= 0
         edges = np.maximum(np.arange(begin // many, -(-end // many)) * many - begin, 0)
         wanted = np.add.reduceat(taken.sum(axis=1), edges)
-        mixed = np.where(taken, mix(ids), np.uint64(0)).sum(axis=1, dtype=np.uint64)
+        mixed = np.where(taken, mix_ids(ids), np.uint64(0)).sum(axis=1, dtype=np.uint64)
         odd = np.flatnonzero((wanted != counts) | (np.add.reduceat(mixed, edges) != sums))
         for at in odd.tolist():
             low = begin + int(edges[at])
             high = min(low - low % many + many, end)
-            mine = Sum(int(counts[at]), int(sums[at]))
+            mine = SampleSum(int(counts[at]), int(sums[at]))
             found.append(_gap_of_rank(plan, ledger, rank, ids[low - begin : high - begin], low, mine))
         if len(found) >= _MOST_GAPS:
             break
     return found
 
 
-def _gap_of_rank(plan: Plan, ledger: Ledger, rank: int, ids: NDArray[np.int64], begin: int, taken: Sum) -> Gap:
+def _gap_of_rank(
+    plan: SamplePlan, ledger: Ledger, rank: int, ids: NDArray[np.int64], begin: int, taken: SampleSum
+) -> LedgerGap:
     planned, end = ids[ids >= 0], begin + len(ids)
-    known = ledger.ids(begin, end)
+    known = ledger.ids_of_steps(begin, end)
     if known is None:
-        missing, extra = _single(planned, sum_of(planned).minus(taken), plan.samples)
+        missing, extra = _single_difference(planned, sum_of_ids(planned).minus(taken), plan.samples)
     else:
         wanted, found = Counter(planned.tolist()), Counter(known.tolist())
         missing, extra = tuple((wanted - found).elements()), tuple((found - wanted).elements())
-    return Gap(rank, begin, end, missing, extra)
+    return LedgerGap(rank, begin, end, missing, extra)
 
 
-def _single(planned: NDArray[np.int64], difference: Sum, samples: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the missing ids and the extra ids, if there is at most one of each; else two empty tuples.
+def _single_difference(
+    planned: NDArray[np.int64], difference: SampleSum, samples: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return (missing ids, extra ids) if at most one sample is missing and one is extra; else two empty tuples.
 
     ``difference`` is the planned sum minus the sum that was taken.
     """
     rest = np.array([difference.mixed], np.uint64)
     if difference.samples == 1:
-        missing = int(unmix(rest)[0])
+        missing = int(unmix_ids(rest)[0])
         return ((missing,), ()) if missing in planned else ((), ())
     if difference.samples == -1:
-        extra = int(unmix(-rest)[0])
+        extra = int(unmix_ids(-rest)[0])
         return ((), (extra,)) if extra < samples else ((), ())
     if difference.samples == 0:
-        others = unmix(mix(planned) - rest)
+        others = unmix_ids(mix_ids(planned) - rest)
         at = np.flatnonzero(others < samples)
         return tuple(planned[at[:1]].tolist()), tuple(others[at[:1]].tolist())
     return (), ()
 
 
-def describe_gap(gap: Gap) -> str:
+def describe_gap(gap: LedgerGap) -> str:
     """Return a gap as text, e.g. ``rank 1, step 512: lost sample 77, took sample 5 instead``."""
     steps = f"step {gap.begin}" if gap.end == gap.begin + 1 else f"steps {gap.begin}-{gap.end - 1}"
     what = [f"lost {_sample_text(gap.missing)}"] if gap.missing else []

@@ -27,7 +27,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file: its name below the source's root, its bytes, and a ``stamp`` that changes when its content does."""
+    """A file: its name below the source's root, its size in bytes, and a ``stamp`` that changes if its content does."""
 
     name: str
     nbytes: int
@@ -35,8 +35,8 @@ class SourceFile:
 
 
 @dataclass(frozen=True, eq=False)
-class Index:
-    """The blocks of a data set in the source's order: block i is in ``files[file[i]]``, ``begin[i]`` to ``end[i]``.
+class DatasetIndex:
+    """The blocks of a data set, in order. Block i is the range ``begin[i]`` to ``end[i]`` of ``files[file[i]]``.
 
     - ``begin`` and ``end``: in the source's unit: bytes, row groups, or rows.
     - ``skip`` and ``rows``: ``rows`` samples of the block belong to the data set, after its first ``skip`` samples.
@@ -58,7 +58,9 @@ class Index:
     note: str = ""
 
     @classmethod
-    def of(cls, kind: str, files: Sequence[SourceFile], blocks: Sequence[tuple[int, int, int, int, int]]) -> Index:
+    def from_blocks(
+        cls, kind: str, files: Sequence[SourceFile], blocks: Sequence[tuple[int, int, int, int, int]]
+    ) -> DatasetIndex:
         """Return an index of the blocks (file, begin, end, rows, check); blocks without rows are left out."""
         kept = [block for block in blocks if block[3]]
         file, begin, end, rows, check = zip(*kept, strict=True) if kept else ((),) * 5
@@ -71,13 +73,13 @@ class Index:
         return len(self.rows)
 
     @cached_property
-    def first(self) -> NDArray[np.int64]:
+    def first_ids(self) -> NDArray[np.int64]:
         """The id of each block's first sample, and at the end the number of all samples."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.rows)])
 
     @property
     def samples(self) -> int:
-        return int(self.first[-1])
+        return int(self.first_ids[-1])
 
     @property
     def nbytes(self) -> int:
@@ -89,13 +91,13 @@ class Index:
         """A digest of the index without its note, as 32 hexadecimal digits."""
         return show(digest(replace(self, note="").encode()))
 
-    def slice(self, start: int, stop: int) -> Index:
-        """Return an index of only the samples ``start`` to ``stop``, counted over all ranks together."""
+    def slice(self, start: int, stop: int) -> DatasetIndex:
+        """Return an index of only the samples with numbers ``start`` to ``stop`` in the data set."""
         start, stop = max(0, min(start, self.samples)), max(0, min(stop, self.samples))
-        low = np.clip(start - self.first[:-1], 0, self.rows)
-        high = np.clip(stop - self.first[:-1], 0, self.rows)
+        low = np.clip(start - self.first_ids[:-1], 0, self.rows)
+        high = np.clip(stop - self.first_ids[:-1], 0, self.rows)
         kept = high > low
-        return Index(
+        return DatasetIndex(
             self.kind,
             self.files,
             self.file[kept],
@@ -121,7 +123,7 @@ class Index:
         return line + b"".join(column.tobytes() for column in columns)
 
     @classmethod
-    def decode(cls, data: bytes) -> Index:
+    def decode(cls, data: bytes) -> DatasetIndex:
         """Return the index from the bytes of ``encode``. Raises DataError for any other bytes."""
         line, _, rest = data.partition(b"\n")
         try:

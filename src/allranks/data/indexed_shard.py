@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from allranks.data.base import Guarantees
-from allranks.data.ledger import Sum, sum_of, sum_of_range, sums
-from allranks.data.plan import EpochPlan, Tail, layout
-from allranks.data.snapshot import Resume, Snapshot
+from allranks.data.ledger import SampleSum, sum_of_ids, sum_of_range, sums_of_batches
+from allranks.data.plan import EpochPlan, Tail, choose_layout
+from allranks.data.snapshot import ResumePosition, Snapshot
 from allranks.data.sources.sequence import Indexable, SequenceRows, sequence
-from allranks.data.start import sample_facts, start
+from allranks.data.start import sample_facts, start_on_all_ranks
 from allranks.errors import DataError, LedgerMismatch
 from allranks.world.base import World
 
@@ -28,8 +28,8 @@ class IndexedShard:
 
     _plan: EpochPlan
     _depth: int  # samples of the epoch that all ranks together have taken
-    _seen: Sum
-    _taken: Sum
+    _seen: SampleSum
+    _taken: SampleSum
 
     def __init__(
         self,
@@ -56,12 +56,12 @@ class IndexedShard:
         source = sequence(samples, compare=compare)
         self._index = source.index()
         self._rows = SequenceRows(samples, 0, mask=False)
-        self._layout = layout(self._index, global_batch=1, seed=seed, shuffle=shuffle, streams=1)
+        self._layout = choose_layout(self._index, global_batch=1, seed=seed, shuffle=shuffle, streams=1)
         facts = EpochPlan(self._index, self._layout, 0).facts()
-        resume = Resume.begin(state, facts, self._layout, rank=world.rank)
-        start(
+        resume = ResumePosition.from_optional_state(state, facts, self._layout, rank=world.rank)
+        start_on_all_ranks(
             world,
-            {**facts, **resume.place, "tail": tail, **sample_facts([source], world)},
+            {**facts, **resume.as_facts, "tail": tail, **sample_facts([source], world)},
             [world.rank],
             global_batch=world.size,
         )
@@ -81,13 +81,13 @@ class IndexedShard:
         size, rank = self._world.size, self._world.rank
         while left := self._rounds(self._plan.samples - self._depth):
             ids = self._plan.stream_ids(0, self._depth, self._depth + min(left, _ROUNDS) * size)[rank::size]
-            for here, count, mixed in zip(ids[:, None], *sums(ids[:, None]), strict=True):
+            for here, count, mixed in zip(ids[:, None], *sums_of_batches(ids[:, None]), strict=True):
                 sample = self._rows.take(here)[0] if count else self._padding
                 self._depth = min(self._depth + size, self._plan.samples)
-                self._taken = self._taken.plus(Sum(count, mixed))
+                self._taken = self._taken.plus(SampleSum(count, mixed))
                 yield sample
         self._verify()
-        self._begin(self.epoch + 1, 0, Sum())
+        self._begin(self.epoch + 1, 0, SampleSum())
 
     def state(self) -> Snapshot:
         """Return this rank's position, for a checkpoint: ``extra={"data": shard.state()}``. Cheap; local.
@@ -97,10 +97,10 @@ class IndexedShard:
         """
         return Snapshot(self._world, self.epoch, self._depth, self._plan.facts(), self._taken, self._seen)
 
-    def _begin(self, epoch: int, depth: int, seen: Sum) -> None:
+    def _begin(self, epoch: int, depth: int, seen: SampleSum) -> None:
         self._plan = EpochPlan(self._index, self._layout, epoch)
         self._depth = depth
-        self._seen, self._taken = seen, Sum()
+        self._seen, self._taken = seen, SampleSum()
 
     def _rounds(self, samples: int) -> int:
         return samples // self._world.size if self._tail == "drop" else -(-samples // self._world.size)
@@ -109,7 +109,7 @@ class IndexedShard:
         """Prove that all ranks together took every sample once; else raise LedgerMismatch. Every rank must call."""
         world, many = self._world, self._plan.samples
         share = sum_of_range(world.rank * many // world.size, (world.rank + 1) * many // world.size)
-        dropped = sum_of(self._plan.stream_ids(0, self._depth, many))
+        dropped = sum_of_ids(self._plan.stream_ids(0, self._depth, many))
         said = [list(self._taken), list(share), list(self._seen), list(dropped)]
         taken, wanted = world.exchange("shard", f"epoch {self.epoch}", said, decide=_add)
         if taken != wanted:
@@ -121,9 +121,9 @@ class IndexedShard:
 
 
 def _add(values: Sequence[Any]) -> list[list[int]]:
-    """Return the sum of the samples that were taken, and the sum that is expected."""
+    """Add up the ranks' sums. Return the sum that was taken, and the sum that is expected."""
     _, _, seen, dropped = values[0]
-    taken, wanted = Sum(*seen), Sum().minus(Sum(*dropped))
+    taken, wanted = SampleSum(*seen), SampleSum().minus(SampleSum(*dropped))
     for mine, share, _, _ in values:
-        taken, wanted = taken.plus(Sum(*mine)), wanted.plus(Sum(*share))
+        taken, wanted = taken.plus(SampleSum(*mine)), wanted.plus(SampleSum(*share))
     return [list(taken[:2]), list(wanted[:2])]

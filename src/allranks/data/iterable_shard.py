@@ -11,7 +11,7 @@ from typing import Any
 from allranks.data.base import Guarantees
 from allranks.data.plan import Tail
 from allranks.data.sample_comparison import FirstSamples
-from allranks.data.start import start
+from allranks.data.start import start_on_all_ranks
 from allranks.errors import DataError, name_ranks
 from allranks.world.base import World
 from allranks.world.claims import by_claim, mismatch_of_ranks
@@ -66,14 +66,16 @@ class IterableShard:
         self._samples = self._all = samples
         if compare and world.size > 1:
             self._all = FirstSamples(samples)
-            self._all.compare(world)
+            self._all.compare_over_ranks(world)
         if self._by_shard:
             self._samples = self._all = samples.shard(num_shards=world.size, index=world.rank)
         self._own_state = self._by_shard and hasattr(self._samples, "load_state_dict")
         self.guarantees = _shard_guarantees(by_shard=self._by_shard, own_state=self._own_state, tail=tail)
         self._facts = {"samples": type(samples).__qualname__, "shards": shards, "ranks": world.size, "tail": tail}
         epoch, rounds, place = self._resumed(state)
-        start(world, {**self._facts, "epoch": epoch, "depth": rounds}, [world.rank], global_batch=world.size)
+        start_on_all_ranks(
+            world, {**self._facts, "epoch": epoch, "depth": rounds}, [world.rank], global_batch=world.size
+        )
         self._begin(epoch, rounds, place)
 
     @property

@@ -1,4 +1,4 @@
-"""Make global jax.Arrays from batches: each device gets its rows from the rows that this process holds."""
+"""Make global jax.Arrays from the rows of a batch that this process holds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from numpy.typing import NDArray
 
 from allranks.arrays.jax import shards
-from allranks.data.agreement import name_rows, ranges
+from allranks.data.agreement import describe_rows, rows_to_ranges
 from allranks.data.plan import rows_of_part
 from allranks.errors import BatchMismatch, DataError
 
@@ -21,8 +21,10 @@ Columns = Mapping[str, NDArray[Any]]
 _ON_THE_HOST = "OSUMmV"  # kinds of dtypes: objects, bytes, text, times, and what NumPy knows nothing of
 
 
-def sharding_of(where: object, *, rank: int) -> Sharding | None:
-    """Return the JAX sharding that ``where`` means: a sharding, a mesh of one axis, or a (mesh, axis names); else None.
+def as_sharding(where: object, *, rank: int) -> Sharding | None:
+    """Convert ``where`` into a JAX sharding: it is a sharding, a mesh of one axis, or a (mesh, axis names).
+
+    Else return None.
 
     Raises DataError for a mesh of several axes without axis names.
     """
@@ -39,9 +41,9 @@ def sharding_of(where: object, *, rank: int) -> Sharding | None:
     return NamedSharding(mesh, PartitionSpec(mesh.axis_names[0] if axes is None else axes))  # type: ignore[no-untyped-call]
 
 
-def rows_of(where: object, *, global_batch: int, rank: int) -> tuple[int, ...] | None:
+def rows_of_process(where: object, *, global_batch: int, rank: int) -> tuple[int, ...] | None:
     """Return the rows of all devices of this process, ascending; None if ``where`` is not a sharding of JAX."""
-    sharding = sharding_of(where, rank=rank)
+    sharding = as_sharding(where, rank=rank)
     if sharding is None:
         return None
     parts, mine = shards(_of_rank(sharding, 1))
@@ -69,7 +71,7 @@ def to_jax(columns: Columns, rows: Sequence[int], where: object, global_batch: i
     Raises DataError for integers that do not fit into 32 bits, if JAX has only these.
     """
     rank = jax.process_index()
-    sharding = sharding_of(where, rank=rank)
+    sharding = as_sharding(where, rank=rank)
     if sharding is None:
         raise DataError(f"rank {rank}: to_jax needs a sharding, or a (mesh, axis names), not {where!r}.")
     held = tuple(rows)
@@ -130,11 +132,11 @@ def _local_rows(sharding: Sharding, rows: tuple[int, ...], global_batch: int, ra
     needed = tuple(row for cut in cuts for row in cut)
     if needed == rows:
         return {cut.start: slice(number * len(cut), (number + 1) * len(cut)) for number, cut in enumerate(cuts)}
-    missing, idle = (ranges(sorted(set(one) - set(other))) for one, other in ((needed, rows), (rows, needed)))
-    differences = [f"no row here for {name_rows(missing)}"] if missing else []
-    differences += [f"{name_rows(idle)} here, which no device of this process needs"] if idle else []
+    missing, idle = (rows_to_ranges(sorted(set(one) - set(other))) for one, other in ((needed, rows), (rows, needed)))
+    differences = [f"no row here for {describe_rows(missing)}"] if missing else []
+    differences += [f"{describe_rows(idle)} here, which no device of this process needs"] if idle else []
     raise BatchMismatch(
-        f"rank {rank}: to_jax: this process' devices need {name_rows(ranges(needed))} of a batch of {global_batch}; "
-        f"there is {' and '.join(differences) or 'another order of rows'}.",
+        f"rank {rank}: to_jax: this process' devices need {describe_rows(rows_to_ranges(needed))} "
+        f"of a batch of {global_batch}; there is {' and '.join(differences) or 'another order of rows'}.",
         remedy="Give the loader the sharding that the batch will have, so that it reads these rows.",
     )

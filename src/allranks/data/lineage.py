@@ -12,28 +12,28 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from allranks.data.ledger import Sum, planned
-from allranks.data.plan import Plan
-from allranks.data.snapshot import settings_of
+from allranks.data.ledger import SampleSum, planned_sum
+from allranks.data.plan import SamplePlan
+from allranks.data.snapshot import settings_of_state
 
 _WORDS = {"epoch", "depth", "plan", "of", "seen"}
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
-    """The position in the data at a step of the training, from the state at ``key`` of the checkpoint's ``extra``."""
+    """The position in the data at one checkpoint, from the loader state at ``key`` of the checkpoint's ``extra``."""
 
     step: int
     key: str
     epoch: int
     depth: int
-    seen: Sum
+    seen: SampleSum
     plan: str
     of: Mapping[str, Any]
     complete: bool
 
     @property
-    def place(self) -> tuple[int, int]:
+    def epoch_and_depth(self) -> tuple[int, int]:
         return self.epoch, self.depth
 
 
@@ -42,8 +42,8 @@ def read_positions(step: int, extra: Any, key: str = "extra") -> Iterator[ReadPo
     if isinstance(extra, Mapping) and extra.keys() >= _WORDS:
         try:
             samples, mixed, bad = extra["seen"]
-            seen = Sum(int(samples), int(mixed, 16), int(bad))
-            epoch, depth, of = int(extra["epoch"]), int(extra["depth"]), settings_of(extra)
+            seen = SampleSum(int(samples), int(mixed, 16), int(bad))
+            epoch, depth, of = int(extra["epoch"]), int(extra["depth"]), settings_of_state(extra)
         except (TypeError, ValueError):
             return  # something else, of the same names
         yield ReadPosition(step, key, epoch, depth, seen, str(extra["plan"]), of, "part" not in extra)
@@ -55,7 +55,7 @@ def read_positions(step: int, extra: Any, key: str = "extra") -> Iterator[ReadPo
             yield from read_positions(step, value, f"{key}/{number}")
 
 
-def expected(position: ReadPosition) -> int | None:
+def expected_samples(position: ReadPosition) -> int | None:
     """Return the number of samples before a position, from the state's settings; None if they do not determine it."""
     streams, samples = position.of.get("streams"), position.of.get("samples")
     if not isinstance(streams, int) or streams < 1 or "packing" in position.of:  # whose depth counts packed rows
@@ -68,28 +68,30 @@ def expected(position: ReadPosition) -> int | None:
     return sum(min(position.depth, end - begin) for begin, end in pairwise(edges))
 
 
-def faults(position: ReadPosition, before: ReadPosition | None) -> list[str]:
-    """Return texts that describe the faults of a state, alone and compared with the previous state ``before``."""
+def find_faults(position: ReadPosition, previous: ReadPosition | None) -> list[str]:
+    """Return texts that describe what is wrong with a loader state, also compared with the previous state."""
     found = []
     if not position.complete:
         found.append("it is what one rank knew, not the state of all: save state.gathered()")
-    wanted = expected(position)
+    wanted = expected_samples(position)
     if position.complete and wanted is not None and position.seen.samples != wanted:
         found.append(f"{position.seen.samples:,} samples were taken, and {wanted:,} lie before this place")
-    if before is not None and before.plan != position.plan:
-        names = dict.fromkeys([*before.of, *position.of])
-        others = [f"{word}: {before.of.get(word)}, {position.of.get(word)}" for word in names]
+    if previous is not None and previous.plan != position.plan:
+        names = dict.fromkeys([*previous.of, *position.of])
+        others = [f"{word}: {previous.of.get(word)}, {position.of.get(word)}" for word in names]
         differ = [
-            told for word, told in zip(names, others, strict=True) if before.of.get(word) != position.of.get(word)
+            told for word, told in zip(names, others, strict=True) if previous.of.get(word) != position.of.get(word)
         ]
-        found.append(f"another plan than at step {before.step} ({'; '.join(differ) or 'digest'})")
-    elif before is not None and position.place <= before.place:
-        found.append(f"it does not go on from step {before.step}, at epoch {before.epoch}, depth {before.depth:,}")
+        found.append(f"another plan than at step {previous.step} ({'; '.join(differ) or 'digest'})")
+    elif previous is not None and position.epoch_and_depth <= previous.epoch_and_depth:
+        found.append(
+            f"it does not go on from step {previous.step}, at epoch {previous.epoch}, depth {previous.depth:,}"
+        )
     return found
 
 
-def differs(position: ReadPosition, plan: Plan) -> str:
-    """Return how a state's sum differs from the sum of the plan's samples before its position, as text; "" if equal.
+def difference_from_plan(position: ReadPosition, plan: SamplePlan) -> str:
+    """Return a text that says how the sum in a loader state differs from the plan's sum at its position; "" if equal.
 
     ``plan`` must be of the state's epoch. For a plan of other data, or of another order, the text names the settings
     that differ.
@@ -102,7 +104,7 @@ def differs(position: ReadPosition, plan: Plan) -> str:
     steps, rest = divmod(position.depth, plan.layout.depth_of_step)
     if rest:
         return f"depth {position.depth:,} is in the middle of a batch of {plan.layout.global_batch}"
-    wanted = planned(plan, range(plan.layout.global_batch), 0, steps)
+    wanted = planned_sum(plan, range(plan.layout.global_batch), 0, steps)
     if position.seen.same_samples(wanted):
         return ""
     if position.seen.samples != wanted.samples:

@@ -1,4 +1,4 @@
-"""Load this rank's rows of every global batch in order; a thread prepares them, and the ledger counts them."""
+"""Yield this rank's rows of every global batch, in order. A thread prepares them, and the ledger counts them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from allranks.data.base import BadSample, Reader
-from allranks.data.batch import Batch, Collator
-from allranks.data.device_iterator import DeviceIterator, LoaderAudit, in_flight
-from allranks.data.ledger import Sum
+from allranks.data.batch import Batch, BatchCollator
+from allranks.data.device_iterator import DeviceIterator, LoaderAudit, place_ahead
+from allranks.data.ledger import SampleSum
 from allranks.data.mix import MixPlan
-from allranks.data.pipeline import CountedBatch, Submit, batches, collated, transform_samples
-from allranks.data.plan import EpochPlan, Plan
-from allranks.data.prefetch import prefetched
-from allranks.data.snapshot import Resume
-from allranks.data.step_chunks import Samples, StreamReader, decode_chunks, step_chunks
-from allranks.data.streams import MixStream, Stream
+from allranks.data.pipeline import CountedBatch, Submit, collate_samples, make_batches, transform_samples
+from allranks.data.plan import EpochPlan, SamplePlan
+from allranks.data.prefetch import iterate_ahead
+from allranks.data.snapshot import ResumePosition
+from allranks.data.step_chunks import StepSamples, StreamReader, decode_chunks, locate_step_chunks
+from allranks.data.streams import MixStream, SampleStream
 from allranks.errors import DataError
 
 _MOST_LOOKED_AT = 1000
@@ -34,7 +34,7 @@ class OpenedData:
     - ``close``: ends threads and workers.
     """
 
-    plan: Callable[[int], Plan]
+    plan: Callable[[int], SamplePlan]
     readers: tuple[Reader, ...]
     pool: Executor
     submit: Submit
@@ -42,28 +42,30 @@ class OpenedData:
     sample_bytes: float
     close: Callable[[], None]
 
-    def streams(self, plan: Plan) -> Callable[[int], StreamReader]:
+    def stream_opener(self, plan: SamplePlan) -> Callable[[int], StreamReader]:
         """Return a function that opens a stream of a plan, given the stream's number."""
 
         def open_stream(stream: int) -> StreamReader:
             if isinstance(plan, MixPlan):
                 return MixStream(plan, stream, readers=self.readers, pool=self.pool)
             assert isinstance(plan, EpochPlan)
-            return Stream(plan, stream, reader=self.readers[0], pool=self.pool)
+            return SampleStream(plan, stream, reader=self.readers[0], pool=self.pool)
 
         return open_stream
 
-    def samples(self, plan: Plan, rows: Sequence[int], steps: range) -> Iterator[Samples]:
+    def transformed_samples(self, plan: SamplePlan, rows: Sequence[int], steps: range) -> Iterator[StepSamples]:
         """Yield the transformed samples of these rows of the global batch, for these steps."""
-        found = step_chunks(plan, rows, steps, open_stream=self.streams(plan), sample_bytes=self.sample_bytes)
+        found = locate_step_chunks(
+            plan, rows, steps, open_stream=self.stream_opener(plan), sample_bytes=self.sample_bytes
+        )
         return transform_samples(
             decode_chunks(found, workers=self.workers), self.submit, epoch=plan.epoch, workers=self.workers
         )
 
-    def example(self) -> Any:
+    def find_example(self) -> Any:
         """Return a usable sample. Raises DataError if none of the first thousand samples of an epoch can be used."""
         plan, seen = self.plan(0), list[Any]()
-        for some in self.samples(plan, range(plan.layout.global_batch), range(plan.steps)):
+        for some in self.transformed_samples(plan, range(plan.layout.global_batch), range(plan.steps)):
             usable = next((sample for sample in some.samples if not isinstance(sample, BadSample)), None)
             if usable is not None:
                 return usable
@@ -78,10 +80,10 @@ class OpenedData:
 class BatchAudit(LoaderAudit, Protocol):
     """The audit of a loader's batches: see ``data/audit.py``."""
 
-    def begin(self, plan: Plan, step: int, seen: Sum) -> None:
-        """Begin an epoch at a step; ``seen`` is the sum of the samples that earlier jobs took of it."""
+    def begin_epoch(self, plan: SamplePlan, step: int, earlier_sum: SampleSum) -> None:
+        """Begin an epoch at a step; ``earlier_sum`` is the sum of the samples that earlier jobs took of it."""
 
-    def record(self, counted: CountedBatch) -> None:
+    def record_batch(self, counted_batch: CountedBatch) -> None:
         """Count a batch that the loader yields."""
 
 
@@ -97,7 +99,7 @@ class Loader(DeviceIterator):
     _audit: BatchAudit
 
     def __init__(
-        self, opened_data: OpenedData, rows: Sequence[int], *, audit: BatchAudit, prefetch: int, resume: Resume
+        self, opened_data: OpenedData, rows: Sequence[int], *, audit: BatchAudit, prefetch: int, resume: ResumePosition
     ) -> None:
         if prefetch < 0:
             raise DataError(
@@ -105,7 +107,7 @@ class Loader(DeviceIterator):
             )
         self.rows = rows
         self._opened_data, self._audit, self._prefetch, self._close = opened_data, audit, prefetch, opened_data.close
-        self._collator = Collator(opened_data.example)
+        self._collator = BatchCollator(opened_data.find_example)
         self._begin(resume.epoch, resume.step, resume.seen)
 
     def __len__(self) -> int:
@@ -121,27 +123,29 @@ class Loader(DeviceIterator):
         Raises DataError for a state of other data.
         """
         rank = self.state().world.rank
-        resume = Resume.from_state(state, self._plan.facts(), self._plan.layout, rank=rank)
+        resume = ResumePosition.from_state(state, self._plan.facts(), self._plan.layout, rank=rank)
         self._begin(resume.epoch, resume.step, resume.seen)
         self._handed_out = True  # a trainer asks a loader that it has loaded for batches, and not for the proof
 
-    def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
+    def _place_each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
         if self._handed_out and self._step == self._plan.steps:  # by a loop that counted, and did not ask for the end
             self._end()
-        samples = self._opened_data.samples(self._plan, self.rows, range(self._step, self._plan.steps))
-        with prefetched(collated(samples, self._collator), self._prefetch) as made:
-            counted_batches = batches(made, self._plan, self.rows)
-            for counted, placed in in_flight(counted_batches, lambda counted: place(counted.batch), ahead=ahead):
+        samples = self._opened_data.transformed_samples(self._plan, self.rows, range(self._step, self._plan.steps))
+        with iterate_ahead(collate_samples(samples, self._collator), self._prefetch) as made:
+            counted_batches = make_batches(made, self._plan, self.rows)
+            for counted, placed in place_ahead(
+                counted_batches, lambda counted: place(counted.batch), batches_ahead=ahead
+            ):
                 self._step += 1
                 self._handed_out = True
-                self._audit.record(counted)
+                self._audit.record_batch(counted)
                 yield placed
         self._end()
 
     def _end(self) -> None:
-        self._audit.verify()
-        self._begin(self.epoch + 1, 0, Sum())
+        self._audit.verify_taken()
+        self._begin(self.epoch + 1, 0, SampleSum())
 
-    def _begin(self, epoch: int, step: int, seen: Sum) -> None:
+    def _begin(self, epoch: int, step: int, seen: SampleSum) -> None:
         self._plan, self._step, self._handed_out = self._opened_data.plan(epoch), step, False
-        self._audit.begin(self._plan, step, seen)
+        self._audit.begin_epoch(self._plan, step, seen)

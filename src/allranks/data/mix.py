@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data import order
-from allranks.data.index import Index
-from allranks.data.plan import EpochPlan, Layout, layout, rows_ids
+from allranks.data.index import DatasetIndex
+from allranks.data.plan import EpochPlan, IndexLayout, choose_layout, rows_ids
 from allranks.digest import digest, show
 from allranks.errors import DataError
 
@@ -26,8 +26,11 @@ Stop = Literal["first", "all"]
 Ids = NDArray[np.int64]
 
 
-def quotas(weights: Sequence[float]) -> tuple[int, ...]:
-    """Return how many of CYCLE positions each weight gets, at least one each. DataError for an invalid weight."""
+def quotas_of_weights(weights: Sequence[float]) -> tuple[int, ...]:
+    """Divide the CYCLE positions of a stream by weight.
+
+    Each weight gets at least one. Raises DataError for invalid weights.
+    """
     if not weights or not all(0 < weight < float("inf") for weight in weights) or len(weights) > CYCLE:
         raise DataError(f"the weights of a mixture: expected positive numbers, found {list(weights)}.")
     exact = np.array(weights, np.float64) / sum(weights) * CYCLE
@@ -41,7 +44,7 @@ def quotas(weights: Sequence[float]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class MixPositions:
-    """The ``part`` of each position of a stream, and its ``number`` among that part's positions, from 0."""
+    """For each position of a stream: the data set (``part``) that fills it, and its number in that part."""
 
     part: Ids
     number: Ids
@@ -56,11 +59,11 @@ class MixPlan:
     once = False
 
     def __init__(
-        self, indexes: Sequence[Index], weights: Sequence[float], layout: Layout, epoch: int, *, stop: Stop
+        self, indexes: Sequence[DatasetIndex], weights: Sequence[float], layout: IndexLayout, epoch: int, *, stop: Stop
     ) -> None:
         self.layout, self.epoch = layout, epoch
         self.indexes = tuple(indexes)
-        self.quotas = quotas(weights)
+        self.quotas = quotas_of_weights(weights)
         self._stop = stop
         self.bases = np.concatenate([np.zeros(1, np.int64), np.cumsum([index.samples for index in indexes])])
         empty = [number for number, index in enumerate(indexes) if index.samples < layout.streams]
@@ -86,12 +89,12 @@ class MixPlan:
     def steps(self) -> int:
         return self.depth // self.layout.depth_of_step
 
-    def length(self, _stream: int) -> int:
+    def stream_length(self, _stream: int) -> int:
         return self.depth
 
     def digest(self) -> str:
         """Return 16 hexadecimal digits that identify the order of the samples."""
-        parts = [self.part(number, 0).digest() for number in range(len(self.indexes))]
+        parts = [self.part_plan(number, 0).digest() for number in range(len(self.indexes))]
         return show(digest("mix", *parts, *map(str, self.quotas), str(self.depth)))[:16]
 
     def facts(self) -> dict[str, str | int]:
@@ -107,8 +110,8 @@ class MixPlan:
             "epoch depth": self.depth,
         }
 
-    def turns(self, stream: int, depths: Ids) -> MixPositions:
-        """Return which part fills each of the positions at these depths of a stream."""
+    def mix_positions(self, stream: int, depths: Ids) -> MixPositions:
+        """Return which part fills each position of a stream, for the positions at these depths."""
         places = depths + self.epoch * self.depth
         cycles, inside = np.divmod(places, CYCLE)
         part, number = np.empty_like(places), np.empty_like(places)
@@ -121,7 +124,7 @@ class MixPlan:
 
     def _cycle(self, stream: int, cycle: int) -> tuple[Ids, Ids]:
         """Return the part of each position of a cycle, and how many positions of that part are before it."""
-        key = order.key("allranks", "mix", self.layout.seed, stream, cycle)
+        key = order.key_of_words("allranks", "mix", self.layout.seed, stream, cycle)
         many = np.repeat(np.arange(len(self.quotas)), self.quotas)
         whose = many[order.permutation(key, CYCLE)]
         before = np.empty(CYCLE, np.int64)
@@ -129,15 +132,15 @@ class MixPlan:
         before[by_part] = np.concatenate([np.arange(quota) for quota in self.quotas])
         return whose, before
 
-    def part(self, number: int, epoch: int) -> EpochPlan:
+    def part_plan(self, part_number: int, epoch: int) -> EpochPlan:
         """Return the plan of one part for an epoch of that part."""
-        return self._part_epoch(number, epoch)
+        return self._part_epoch(part_number, epoch)
 
     def _make_part(self, number: int, epoch: int) -> EpochPlan:
-        own = layout(
+        own = choose_layout(
             self.indexes[number],
             global_batch=self.layout.global_batch,
-            seed=order.key("allranks", "part", self.layout.seed, number) >> 65,
+            seed=order.key_of_words("allranks", "part", self.layout.seed, number) >> 65,
             shuffle=self.layout.shuffle,
             streams=self.layout.streams,
         )
@@ -145,16 +148,16 @@ class MixPlan:
 
     def stream_ids(self, stream: int, begin: int, end: int) -> Ids:
         """Return the ids of the samples at depths ``begin`` to ``end`` of a stream."""
-        turns = self.turns(stream, np.arange(begin, end))
+        turns = self.mix_positions(stream, np.arange(begin, end))
         found = np.empty(end - begin, np.int64)
         for number in np.unique(turns.part).tolist():
             mine = turns.part == number
-            epochs, depths = np.divmod(turns.number[mine], self.part(number, 0).length(stream))
+            epochs, depths = np.divmod(turns.number[mine], self.part_plan(number, 0).stream_length(stream))
             ids = np.empty(len(depths), np.int64)
             for epoch in np.unique(epochs).tolist():
                 here = epochs == epoch
                 low, high = int(depths[here].min()), int(depths[here].max()) + 1
-                ids[here] = self.part(number, epoch).stream_ids(stream, low, high)[depths[here] - low]
+                ids[here] = self.part_plan(number, epoch).stream_ids(stream, low, high)[depths[here] - low]
             found[mine] = ids + self.bases[number]
         return found
 

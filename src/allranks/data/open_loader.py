@@ -1,4 +1,4 @@
-"""Build a loader from a data set: indexes, plans, readers and transforms; and compare all ranks."""
+"""Build a loader from the description of a data set, and check that all ranks read the same data."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 from allranks.data import order
 from allranks.data.audit import LocalAudit, SharedAudit
-from allranks.data.detect import rows_of
-from allranks.data.index import Index
+from allranks.data.detect import rows_of_process
+from allranks.data.index import DatasetIndex
 from allranks.data.loader import Loader, OpenedData
 from allranks.data.mix import MixPlan
-from allranks.data.pack import Carry
-from allranks.data.packed import Group, Work, groups
+from allranks.data.pack import RowCarry
+from allranks.data.packed import StepGroup, TokenWork, packed_step_groups
 from allranks.data.packed_loader import PackedAudit, PackedLoader, PackedLocalAudit, PackedSharedAudit
-from allranks.data.plan import EpochPlan, Plan, layout, rows_of_rank
-from allranks.data.recipe import Recipe
-from allranks.data.snapshot import Resume
-from allranks.data.start import sample_facts, shared_index, start
-from allranks.data.transform import Chain, MixedChain
+from allranks.data.plan import EpochPlan, SamplePlan, choose_layout, rows_of_rank
+from allranks.data.recipe import DatasetRecipe
+from allranks.data.snapshot import ResumePosition
+from allranks.data.start import sample_facts, shared_index, start_on_all_ranks
+from allranks.data.transform import MixedChain, TransformChain
 from allranks.data.workers import start_workers
 from allranks.errors import DataError
 from allranks.world.base import World
@@ -28,19 +28,19 @@ _READERS = 4  # threads that read blocks
 
 
 def open_loader(
-    data: Recipe, world: World, *, rows: object, prefetch: int, state: Mapping[str, Any] | None
+    data: DatasetRecipe, world: World, *, rows: object, prefetch: int, state: Mapping[str, Any] | None
 ) -> Loader | PackedLoader:
     """Open a data set on this rank of a world, and return its loader: see ``Dataset.loader``. Every rank must call."""
     indexes = slice_indexes(data, [shared_index(part.source, world) for part in data.parts])
-    plan = planner(data, indexes)
+    plan = planner_of_indexes(data, indexes)
     first = plan(0)
     batch = first.layout.global_batch
     packing = _facts(data)
     facts = {**first.facts(), **packing}
-    held = rows_of(rows, global_batch=batch, world=world)
-    resume = Resume.begin(state, facts, first.layout, rank=world.rank)
+    held = rows_of_process(rows, global_batch=batch, world=world)
+    resume = ResumePosition.from_optional_state(state, facts, first.layout, rank=world.rank)
     compared = sample_facts((part.source for part in data.parts), world)
-    shares = start(world, {**facts, **resume.place, **compared}, held, global_batch=batch)
+    shares = start_on_all_ranks(world, {**facts, **resume.as_facts, **compared}, held, global_batch=batch)
     opened_data = open_data(data, indexes, plan)
     if data.packing is None:
         return Loader(opened_data, held, audit=SharedAudit(world, shares), prefetch=prefetch, resume=resume)
@@ -49,27 +49,27 @@ def open_loader(
 
 
 def open_single_rank(
-    data: Recipe, rank: int, size: int, *, prefetch: int, state: Mapping[str, Any] | None
+    data: DatasetRecipe, rank: int, size: int, *, prefetch: int, state: Mapping[str, Any] | None
 ) -> Loader | PackedLoader:
     """Open a data set for a single rank, without a world, and return its loader."""
     indexes = slice_indexes(data, [part.source.index() for part in data.parts])
-    plan = planner(data, indexes)
+    plan = planner_of_indexes(data, indexes)
     first = plan(0)
     rows = rows_of_rank(rank, size, first.layout.global_batch)
     facts = {**first.facts(), **_facts(data)}
-    resume = Resume.begin(state, facts, first.layout, rank=rank)
+    resume = ResumePosition.from_optional_state(state, facts, first.layout, rank=rank)
     opened_data = open_data(data, indexes, plan)
     if data.packing is None:
         return Loader(opened_data, rows, audit=LocalAudit(rows, rank), prefetch=prefetch, resume=resume)
     return _open_packed_loader(data, opened_data, rows, audit=PackedLocalAudit(rank), resume=resume)
 
 
-def plans(data: Recipe) -> Callable[[int], Plan]:
+def epoch_planner(data: DatasetRecipe) -> Callable[[int], SamplePlan]:
     """Return a function that plans an epoch, for inspection. The files are indexed, but not opened."""
-    return planner(data, slice_indexes(data, [part.source.index() for part in data.parts]))
+    return planner_of_indexes(data, slice_indexes(data, [part.source.index() for part in data.parts]))
 
 
-def _facts(data: Recipe) -> dict[str, str | int]:
+def _facts(data: DatasetRecipe) -> dict[str, str | int]:
     """Return the settings that decide the packed rows, by name; empty without packing."""
     how = data.packing
     if how is None:
@@ -79,18 +79,20 @@ def _facts(data: Recipe) -> dict[str, str | int]:
 
 
 def _open_packed_loader(
-    data: Recipe, opened_data: OpenedData, rows: Sequence[int], *, audit: PackedAudit, resume: Resume
+    data: DatasetRecipe, opened_data: OpenedData, rows: Sequence[int], *, audit: PackedAudit, resume: ResumePosition
 ) -> PackedLoader:
     assert data.packing is not None
-    work = Work(data.packing, data.column, opened_data.submit, data.workers)
+    work = TokenWork(data.packing, data.column, opened_data.submit, data.workers)
 
-    def made(plan: Plan, begin: int, carries: Mapping[int, Carry]) -> Iterator[Group]:
-        return groups(plan, rows, begin, open_stream=opened_data.streams(plan), work=work, carries=carries)
+    def made(plan: SamplePlan, begin: int, carries: Mapping[int, RowCarry]) -> Iterator[StepGroup]:
+        return packed_step_groups(
+            plan, rows, begin, open_stream=opened_data.stream_opener(plan), token_work=work, row_carries=carries
+        )
 
     return PackedLoader(made, opened_data.plan, rows, audit=audit, close=opened_data.close, resume=resume)
 
 
-def slice_indexes(data: Recipe, indexes: Sequence[Index]) -> tuple[Index, ...]:
+def slice_indexes(data: DatasetRecipe, indexes: Sequence[DatasetIndex]) -> tuple[DatasetIndex, ...]:
     """Return the index of each part, reduced to the samples that belong to the data set.
 
     Raises DataError if no sample is left of a part.
@@ -106,12 +108,12 @@ def slice_indexes(data: Recipe, indexes: Sequence[Index]) -> tuple[Index, ...]:
     return tuple(found)
 
 
-def planner(data: Recipe, indexes: Sequence[Index]) -> Callable[[int], Plan]:
+def planner_of_indexes(data: DatasetRecipe, indexes: Sequence[DatasetIndex]) -> Callable[[int], SamplePlan]:
     """Return a function that returns the plan of an epoch. Raises DataError if the data set has no batches."""
     how = data.batching
     if how is None:
         raise DataError("loader: the data set has no batch size.", remedy="Call .batch(global_batch) before .loader.")
-    laid = layout(
+    laid = choose_layout(
         min(indexes, key=len),
         global_batch=how.global_batch,
         seed=data.seed,
@@ -126,11 +128,11 @@ def planner(data: Recipe, indexes: Sequence[Index]) -> Callable[[int], Plan]:
     return lambda epoch: MixPlan(indexes, weights, laid, epoch, stop=data.stop)
 
 
-def open_data(data: Recipe, indexes: Sequence[Index], plan: Callable[[int], Plan]) -> OpenedData:
+def open_data(data: DatasetRecipe, indexes: Sequence[DatasetIndex], plan: Callable[[int], SamplePlan]) -> OpenedData:
     """Open the readers and the transforms for a plan's samples, and return them. Starts threads and workers."""
     pool = ThreadPoolExecutor(_READERS, thread_name_prefix="allranks-read")
     readers = tuple(part.source.open(index) for part, index in zip(data.parts, indexes, strict=True))
-    chain = _chain(data, indexes)
+    chain = _transforms_of_samples(data, indexes)
     workers = start_workers(chain, data.workers)
 
     def close() -> None:
@@ -141,13 +143,16 @@ def open_data(data: Recipe, indexes: Sequence[Index], plan: Callable[[int], Plan
     return OpenedData(plan, readers, pool, workers.submit, data.workers, nbytes / samples, close)
 
 
-def _chain(data: Recipe, indexes: Sequence[Index]) -> Chain | MixedChain:
+def _transforms_of_samples(data: DatasetRecipe, indexes: Sequence[DatasetIndex]) -> TransformChain | MixedChain:
     """Return the transforms of the samples; if the parts have their own, these come first."""
-    common = Chain(data.operations, data.seed)
+    common = TransformChain(data.operations, data.seed)
     if not any(part.operations for part in data.parts):
         return common
     bases = [0]
     for index in indexes:
         bases.append(bases[-1] + index.samples)
-    chains = [Chain(part.operations, order.key("part", number, data.seed)) for number, part in enumerate(data.parts)]
+    chains = [
+        TransformChain(part.operations, order.key_of_words("part", number, data.seed))
+        for number, part in enumerate(data.parts)
+    ]
     return MixedChain(tuple(chains), tuple(bases), common)

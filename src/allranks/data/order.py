@@ -12,21 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def key(*words: int | str) -> int:
+def key_of_words(*words: int | str) -> int:
     """Return a 128-bit key for these words. Other words, or another order of words, give an unrelated key."""
     text = "".join(f"{type(word).__name__}:{len(str(word))}:{word}" for word in words)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
-def raw(key: int, count: int) -> NDArray[np.uint64]:
-    """Return the first ``count`` random 64-bit numbers of a key's stream."""
+def random_bits(key: int, count: int) -> NDArray[np.uint64]:
+    """Return the first ``count`` random 64-bit numbers that a key generates."""
     words = np.array([key & (1 << 64) - 1, key >> 64], np.uint64)
     return np.random.Philox(key=words).random_raw(count)
 
 
 def permutation(key: int, count: int) -> NDArray[np.int64]:
     """Return the numbers 0 ... count-1 in a random order that depends only on the key."""
-    return np.argsort(raw(key, count), kind="stable")
+    return np.argsort(random_bits(key, count), kind="stable")
 
 
 def generator(key: int) -> np.random.Generator:

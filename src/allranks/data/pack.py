@@ -31,7 +31,7 @@ Tokens = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
+class PackingOptions:
     """How documents become rows of ``length`` tokens.
 
     ``eos_id`` ends every document that has a token. A document longer than a row is split. With best-fit and
@@ -62,8 +62,8 @@ class Packing:
 
 
 @dataclass(frozen=True, slots=True)
-class Carry:
-    """The beginning of the next row, which is the state of the packing in a checkpoint.
+class RowCarry:
+    """The state of the packing between two rows, which is stored in a checkpoint.
 
     - ``depth``: the depth of the next document to push; ``offset``: how many of its tokens are in earlier rows.
     - ``open``: for each open row, the depths of its documents, which must be read again.
@@ -76,7 +76,7 @@ class Carry:
     skip: int = 0
 
     @property
-    def again(self) -> list[int]:
+    def depths_to_read_again(self) -> list[int]:
         """The depths of the documents to read again, in ascending order."""
         return sorted(depth for row in self.open for depth in row)
 
@@ -84,8 +84,8 @@ class Carry:
         return [self.depth, self.offset, [list(row) for row in self.open], self.skip]
 
     @classmethod
-    def from_json(cls, value: Sequence[Any]) -> Carry:
-        """Return the carry from a result of ``to_json``. Raises DataError for any other value."""
+    def from_json(cls, value: Sequence[Any]) -> RowCarry:
+        """Decode the result of ``to_json``. Raises DataError for any other value."""
         try:
             depth, offset, rows, skip = value
             return cls(int(depth), int(offset), tuple(tuple(map(int, row)) for row in rows), int(skip))
@@ -94,11 +94,11 @@ class Carry:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Packed:
+class PackedRow:
     """A packed row; ``tokens``, ``segment_ids`` and ``positions`` have the packing's length.
 
     ``ids`` are those of the samples that end in the row, so that each sample is counted once. ``padding`` is the number
-    of positions without a token. ``carry`` is the beginning of the next row.
+    of positions without a token. ``carry`` is the state of the packing after the row.
     """
 
     tokens: Tokens
@@ -106,37 +106,37 @@ class Packed:
     positions: NDArray[np.int32]
     ids: NDArray[np.int64]
     padding: int
-    carry: Carry
+    carry: RowCarry
 
 
-class Packer(Protocol):
-    """An object that packs the documents of one stream."""
+class DocumentPacker(Protocol):
+    """Packs the documents of one stream into rows."""
 
-    def push(self, depths: Sequence[int], ids: Sequence[int], documents: Sequence[Tokens]) -> list[Packed]:
+    def push_documents(self, depths: Sequence[int], ids: Sequence[int], documents: Sequence[Tokens]) -> list[PackedRow]:
         """Add documents at the next depths, in order; return the rows that these complete.
 
         A masked sample is pushed as a document without tokens, so that only its id is in some row. It is far cheaper to
         push some hundreds at once. Raises DataError for a document that is not an array of integers.
         """
 
-    def flush(self) -> list[Packed]:
+    def flush_rows(self) -> list[PackedRow]:
         """Return the remaining rows, padded, at the end of the stream."""
 
 
-def packer(
-    packing: Packing,
-    carry: Carry = Carry(),
+def make_packer(
+    packing: PackingOptions,
+    carry: RowCarry = RowCarry(),
     *,
     ids: Sequence[int] = (),
     documents: Sequence[Tokens] = (),
-) -> Packer:
-    """Return a packer whose next row begins at ``carry``; then push the documents from ``carry.depth`` on.
+) -> DocumentPacker:
+    """Return a packer that continues at ``carry``. Then push the documents from ``carry.depth`` on.
 
     ``documents`` are those at the depths ``carry.again``, and ``ids`` are their ids.
     """
     if packing.method == "split":
         return _Splitter(packing, carry)
-    again = dict(zip(carry.again, zip(ids, documents, strict=True), strict=True))
+    again = dict(zip(carry.depths_to_read_again, zip(ids, documents, strict=True), strict=True))
     return _Fitter(packing, carry, again)
 
 
@@ -147,15 +147,15 @@ class _Splitter:
     column (depth, id, begin, end) of a table.
     """
 
-    def __init__(self, packing: Packing, carry: Carry) -> None:
+    def __init__(self, packing: PackingOptions, carry: RowCarry) -> None:
         self._packing, self._next, self._offset = packing, carry.depth, carry.offset
         self._tokens: Tokens = np.empty(0, np.int32)
         self._table = np.empty((4, 0), np.int64)
 
-    def push(self, depths: Sequence[int], ids: Sequence[int], documents: Sequence[Tokens]) -> list[Packed]:
+    def push_documents(self, depths: Sequence[int], ids: Sequence[int], documents: Sequence[Tokens]) -> list[PackedRow]:
         if not len(documents):
             return []
-        tokens, ends = _joined(self._packing, documents, ids)
+        tokens, ends = _join_documents(self._packing, documents, ids)
         begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
         shift = len(self._tokens) - self._offset
         if self._offset > ends[0]:
@@ -164,17 +164,19 @@ class _Splitter:
         self._table = np.concatenate([self._table, table], axis=1)
         self._tokens = np.concatenate([self._tokens, tokens[self._offset :]])
         self._next, self._offset = int(depths[-1]) + 1, 0
-        return self._rows(len(self._tokens) // self._packing.length)
+        return self._take_rows(len(self._tokens) // self._packing.length)
 
-    def flush(self) -> list[Packed]:
+    def flush_rows(self) -> list[PackedRow]:
         if not self._table.size:
             return []
         fill, length = len(self._tokens), self._packing.length
         self._tokens = np.pad(self._tokens, (0, length - fill), constant_values=self._packing.pad_id)
-        return self._rows(1, fill)
+        return self._take_rows(1, fill)
 
-    def _rows(self, many: int, fill: int | None = None) -> list[Packed]:
-        """Return the first ``many`` rows and keep the rest; with ``fill``, the last row, which has that many tokens."""
+    def _take_rows(self, many: int, fill: int | None = None) -> list[PackedRow]:
+        """Remove and return the first ``many`` complete rows; with ``fill``, the last row, which has only that many
+        tokens.
+        """
         if not many:
             return []
         length = self._packing.length
@@ -185,19 +187,19 @@ class _Splitter:
         tokens, self._tokens = self._tokens[: cuts[-1]].reshape(many, length), self._tokens[cuts[-1] :].copy()
         fills = np.full(many, length if fill is None else fill)
         starts = begins[(ends > begins) & (begins >= 0) & (begins < cuts[-1])]
-        segments, positions = _structure(starts, fills, length)
+        segments, positions = _segments_and_positions(starts, fills, length)
         carries = [
-            Carry(int(depths[at]), max(0, int(cut - begins[at]))) if at < len(depths) else Carry(self._next)
+            RowCarry(int(depths[at]), max(0, int(cut - begins[at]))) if at < len(depths) else RowCarry(self._next)
             for at, cut in zip(done.tolist(), cuts.tolist(), strict=True)
         ]
         ends_here = np.split(ids, done)
         self._table = self._table[:, done[-1] :] - np.array([[0], [0], [cuts[-1]], [cuts[-1]]])
         rows = zip(tokens, segments, positions, ends_here, (length - fills).tolist(), carries, strict=False)
-        return [Packed(*row) for row in rows]
+        return [PackedRow(*row) for row in rows]
 
 
 @dataclass(slots=True, eq=False)
-class _Row:
+class _OpenRow:
     """A row that is not finished: more documents may be added."""
 
     tokens: Tokens
@@ -206,7 +208,7 @@ class _Row:
     depths: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
 
-    def add(self, depth: int, name: int, tokens: Tokens) -> None:
+    def add_document(self, depth: int, name: int, tokens: Tokens) -> None:
         end = self.fill + len(tokens)
         self.tokens[self.fill : end] = tokens
         if len(tokens):
@@ -219,41 +221,41 @@ class _Row:
 class _Fitter:
     """The packer for ``best-fit``: the open rows, the fullest first, and the free space of each."""
 
-    def __init__(self, packing: Packing, carry: Carry, again: dict[int, tuple[int, Tokens]]) -> None:
+    def __init__(self, packing: PackingOptions, carry: RowCarry, again: dict[int, tuple[int, Tokens]]) -> None:
         self._packing, self._next, self._skip = packing, carry.depth, carry.skip
-        self._open: list[_Row] = []
+        self._open: list[_OpenRow] = []
         for depths in carry.open:
-            row = self._new()
+            row = self._open_new_row()
             for depth in depths:
                 name, document = again[depth]
-                row.add(depth, name, self._pieces(_joined(packing, [document], [name])[0])[-1])
+                row.add_document(depth, name, self._split_document(_join_documents(packing, [document], [name])[0])[-1])
             self._open.append(row)
         self._space = [packing.length - row.fill for row in self._open]
 
-    def push(self, depths: Sequence[int], ids: Sequence[int], documents: Sequence[Tokens]) -> list[Packed]:
+    def push_documents(self, depths: Sequence[int], ids: Sequence[int], documents: Sequence[Tokens]) -> list[PackedRow]:
         if not len(documents):
             return []
-        tokens, ends = _joined(self._packing, documents, ids)
-        done: list[_Row] = []
-        before, begin = self._carry(), 0
+        tokens, ends = _join_documents(self._packing, documents, ids)
+        done: list[_OpenRow] = []
+        before, begin = self._make_carry(), 0
         for depth, name, end in zip(_as_ints(depths), _as_ints(ids), ends.tolist(), strict=True):
-            self._place(depth, name, tokens[begin:end], done)
+            self._place_document(depth, name, tokens[begin:end], done)
             begin = end
         self._next = int(depths[-1]) + 1
-        return self._packed(done, before)
+        return self._make_packed_rows(done, before)
 
-    def flush(self) -> list[Packed]:
-        before, done = self._carry(), self._open
+    def flush_rows(self) -> list[PackedRow]:
+        before, done = self._make_carry(), self._open
         self._open, self._space = [], []
-        return self._packed(done, before)
+        return self._make_packed_rows(done, before)
 
-    def _carry(self) -> Carry:
-        return Carry(self._next, open=tuple(tuple(row.depths) for row in self._open))
+    def _make_carry(self) -> RowCarry:
+        return RowCarry(self._next, open=tuple(tuple(row.depths) for row in self._open))
 
-    def _new(self) -> _Row:
-        return _Row(np.full(self._packing.length, self._packing.pad_id, np.int32))
+    def _open_new_row(self) -> _OpenRow:
+        return _OpenRow(np.full(self._packing.length, self._packing.pad_id, np.int32))
 
-    def _pieces(self, tokens: Tokens) -> list[Tokens]:
+    def _split_document(self, tokens: Tokens) -> list[Tokens]:
         """Return a document as pieces for rows: those that fill a row, and the rest."""
         length = self._packing.length
         if len(tokens) <= length:
@@ -262,11 +264,11 @@ class _Fitter:
             return [tokens[:length]]
         return [tokens[begin : begin + length] for begin in range(0, len(tokens), length)]
 
-    def _place(self, depth: int, name: int, tokens: Tokens, done: list[_Row]) -> None:
+    def _place_document(self, depth: int, name: int, tokens: Tokens, done: list[_OpenRow]) -> None:
         """Put a document into the row in which it leaves the least space; append the finished rows to ``done``."""
         if len(tokens) > self._packing.length:
-            *whole, tokens = self._pieces(tokens)
-            done += [_Row(piece.copy(), len(piece), [0]) for piece in whole]
+            *whole, tokens = self._split_document(tokens)
+            done += [_OpenRow(piece.copy(), len(piece), [0]) for piece in whole]
         at = bisect_left(self._space, len(tokens))
         if at < len(self._space):
             row, space = self._open.pop(at), self._space.pop(at)
@@ -274,8 +276,8 @@ class _Fitter:
             if len(self._open) == self._packing.open_rows:
                 del self._space[0]
                 done.append(self._open.pop(0))
-            row, space = self._new(), self._packing.length
-        row.add(depth, name, tokens)
+            row, space = self._open_new_row(), self._packing.length
+        row.add_document(depth, name, tokens)
         space -= len(tokens)
         if not space:
             done.append(row)
@@ -284,22 +286,22 @@ class _Fitter:
         self._open.insert(at, row)
         self._space.insert(at, space)
 
-    def _packed(self, rows: list[_Row], before: Carry) -> list[Packed]:
+    def _make_packed_rows(self, rows: list[_OpenRow], before: RowCarry) -> list[PackedRow]:
         if not rows:
             return []
         length, skip = self._packing.length, min(self._skip, len(rows))
         fills = np.fromiter((row.fill for row in rows), np.int64, len(rows))
         starts = np.array([at * length + start for at, row in enumerate(rows) for start in row.starts], np.int64)
-        segments, positions = _structure(starts, fills, length)
+        segments, positions = _segments_and_positions(starts, fills, length)
         self._skip -= skip
         return [
-            Packed(
+            PackedRow(
                 row.tokens,
                 segments[at],
                 positions[at],
                 np.array(row.ids, np.int64),
                 length - row.fill,
-                Carry(before.depth, open=before.open, skip=at + 1),
+                RowCarry(before.depth, open=before.open, skip=at + 1),
             )
             for at, row in enumerate(rows)
         ][skip:]
@@ -309,7 +311,9 @@ def _as_ints(values: Iterable[int]) -> list[int]:
     return np.asarray(values).tolist()  # type: ignore[no-any-return]
 
 
-def _joined(packing: Packing, documents: Sequence[Tokens], ids: Sequence[int]) -> tuple[Tokens, NDArray[np.int64]]:
+def _join_documents(
+    packing: PackingOptions, documents: Sequence[Tokens], ids: Sequence[int]
+) -> tuple[Tokens, NDArray[np.int64]]:
     """Return the tokens of all documents in one array, including eos_id, and the end of each document in it."""
     try:
         tokens = np.concatenate(documents, dtype=np.int32, casting="same_kind")
@@ -335,7 +339,7 @@ def _no_tokens(documents: Sequence[Any], ids: Sequence[int]) -> DataError:
     )
 
 
-def _structure(
+def _segments_and_positions(
     starts: NDArray[np.int64], fills: NDArray[np.int64], length: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return segment_ids and positions of rows.

@@ -1,4 +1,4 @@
-"""Make batches of packed rows step by step, the same on every world size."""
+"""Make batches of packed rows. They are the same on every world size."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from allranks.data.base import BadSample
 from allranks.data.batch import Batch, Column
-from allranks.data.pack import Carry, Packed, Packing, packer
-from allranks.data.pipeline import Submit, submitted
-from allranks.data.plan import Plan, streams_of
-from allranks.data.step_chunks import Decoder, StreamReader, join_samples
+from allranks.data.pack import PackedRow, PackingOptions, RowCarry, make_packer
+from allranks.data.pipeline import Submit, submit_samples
+from allranks.data.plan import SamplePlan, streams_of
+from allranks.data.step_chunks import SampleDecoder, StreamReader, join_samples
 from allranks.errors import DataError
 
 _MOST_STEPS = 32  # that all ranks agree about at once
@@ -36,12 +36,12 @@ class CountedPackedBatch:
     batch: Batch
     ids: tuple[NDArray[np.int64], ...]
     bad: tuple[int, ...]
-    carries: Mapping[int, Carry]
+    carries: Mapping[int, RowCarry]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Some consecutive steps.
+class StepGroup:
+    """The packed batches of some consecutive steps on one rank.
 
     This rank has a row for the first ``have`` steps. In the other steps its rows are padding.
     """
@@ -55,46 +55,54 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TokenWork:
     """How documents are transformed before they are packed.
 
     ``submit`` hands samples to the transforms, in ``workers`` processes. Afterwards the tokens are in ``column`` of a
     sample, or they are the sample itself.
     """
 
-    packing: Packing
+    packing: PackingOptions
     column: str
     submit: Submit
     workers: int
 
 
-def groups(
-    plan: Plan,
+def packed_step_groups(
+    plan: SamplePlan,
     rows: Sequence[int],
     begin: int,
     *,
     open_stream: Callable[[int], StreamReader],
-    work: Work,
-    carries: Mapping[int, Carry],
-) -> Iterator[Group]:
-    """Yield groups of steps from step ``begin`` on, without end: after the last document, all rows are padding.
+    token_work: TokenWork,
+    row_carries: Mapping[int, RowCarry],
+) -> Iterator[StepGroup]:
+    """Yield groups of packed batches from step ``begin`` on, without end. After the last document all rows are padding.
 
     The first groups are short, on all ranks. Their lengths depend only on ``begin``.
     """
     many = plan.layout.depth_of_step
     owned = streams_of(rows, many)
-    tokenized = _Tokenized(plan.epoch, work)
+    tokenized = _DocumentReader(plan.epoch, token_work)
     streams = {
-        stream: _PackedStream(plan, stream, open_stream(stream), work.packing, carries.get(stream, Carry()))
+        stream: _PackedStream(
+            plan, stream, open_stream(stream), token_work.packing, row_carries.get(stream, RowCarry())
+        )
         for stream in owned
     }
-    tokenized.fetch(list(streams.values()), [stream.again() for stream in streams.values()], _PackedStream.start)
+    tokenized.fetch_documents(
+        list(streams.values()),
+        [stream.depths_to_read_again() for stream in streams.values()],
+        _PackedStream.start_packing,
+    )
     length = 1
     while True:
-        tokenized.fill(list(streams.values()), length * many)
+        tokenized.fill_streams(list(streams.values()), length * many)
         have = max(min(-(-len(stream.ready) // many), length) for stream in streams.values())
-        steps = tuple(_batch(plan, rows, step, owned, streams, work.packing) for step in range(begin, begin + length))
-        yield Group(steps, have)
+        steps = tuple(
+            _take_batch(plan, rows, step, owned, streams, token_work.packing) for step in range(begin, begin + length)
+        )
+        yield StepGroup(steps, have)
         begin += length
         length = min(2 * length, _MOST_STEPS)
 
@@ -102,27 +110,29 @@ def groups(
 class _PackedStream:
     """The documents of one stream, and its packed rows that are not taken yet."""
 
-    def __init__(self, plan: Plan, stream: int, reader: StreamReader, packing: Packing, carry: Carry) -> None:
+    def __init__(
+        self, plan: SamplePlan, stream: int, reader: StreamReader, packing: PackingOptions, carry: RowCarry
+    ) -> None:
         self.reader = reader
-        self.ready: deque[Packed] = deque()
+        self.ready: deque[PackedRow] = deque()
         self.carry = carry
-        self._length = plan.length(stream)
+        self._length = plan.stream_length(stream)
         self._packing = packing
         self._next = carry.depth
         self._bad: set[int] = set()
         self._ended = False
 
-    def again(self) -> NDArray[np.int64]:
+    def depths_to_read_again(self) -> NDArray[np.int64]:
         """Return the depths of the documents that must be read again before any other document."""
-        return np.array(self.carry.again, np.int64)
+        return np.array(self.carry.depths_to_read_again, np.int64)
 
-    def start(self, _depths: NDArray[np.int64], ids: NDArray[np.int64], documents: list[Any]) -> None:
+    def start_packing(self, _depths: NDArray[np.int64], ids: NDArray[np.int64], documents: list[Any]) -> None:
         """Start packing at the position of the carry, with the documents that were read again."""
         tokens = self._tokens(ids, documents)
-        self._packer = packer(self._packing, self.carry, ids=ids.tolist(), documents=tokens)
+        self._packer = make_packer(self._packing, self.carry, ids=ids.tolist(), documents=tokens)
 
-    def wants(self, rows: int, mean: float) -> NDArray[np.int64]:
-        """Return the depths of about as many documents as are needed to have ``rows`` rows.
+    def depths_for_rows(self, rows: int, mean: float) -> NDArray[np.int64]:
+        """Return the depths of the documents to read next, about as many as fill ``rows`` rows.
 
         ``mean`` is the mean number of tokens of a document. If no document is left, flush the packer and return
         nothing.
@@ -132,27 +142,29 @@ class _PackedStream:
             return np.empty(0, np.int64)
         if self._next == self._length:
             self._ended = True
-            self.ready += self._packer.flush()
+            self.ready += self._packer.flush_rows()
             return np.empty(0, np.int64)
         many = int(np.clip(missing * self._packing.length / max(mean, 1.0) + 1, 8, _MOST_DOCUMENTS))
         depths = np.arange(self._next, min(self._next + many, self._length))
         self._next = int(depths[-1]) + 1
         return depths
 
-    def push(self, depths: NDArray[np.int64], ids: NDArray[np.int64], documents: list[Any]) -> None:
-        self.ready += self._packer.push(depths.tolist(), ids.tolist(), self._tokens(ids, documents))
+    def push_documents(self, depths: NDArray[np.int64], ids: NDArray[np.int64], documents: list[Any]) -> None:
+        self.ready += self._packer.push_documents(depths.tolist(), ids.tolist(), self._tokens(ids, documents))
 
-    def take(self, many: int) -> list[tuple[Packed, int]]:
-        """Return the next ``many`` rows, fewer at the end, each with the number of unusable samples that end in it."""
+    def take_rows(self, row_count: int) -> list[tuple[PackedRow, int]]:
+        """Return the next ``row_count`` rows, fewer at the end, each with the number of unusable samples that end in
+        it.
+        """
         taken = []
-        for _ in range(min(many, len(self.ready))):
+        for _ in range(min(row_count, len(self.ready))):
             row = self.ready.popleft()
             unusable = self._bad.intersection(row.ids.tolist()) if self._bad else set()
             self._bad -= unusable
             self.carry = row.carry
             taken.append((row, len(unusable)))
         if self._ended and not self.ready:
-            self.carry = Carry(self._length)
+            self.carry = RowCarry(self._length)
         return taken
 
     def _tokens(self, ids: NDArray[np.int64], documents: list[Any]) -> list[Any]:
@@ -164,42 +176,46 @@ class _PackedStream:
         return [_NONE if isinstance(document, BadSample) else document for document in documents]
 
 
-class _Tokenized:
+class _DocumentReader:
     """Reads documents of several streams at once, and applies their transforms."""
 
-    def __init__(self, epoch: int, work: Work) -> None:
+    def __init__(self, epoch: int, work: TokenWork) -> None:
         self._epoch, self._work = epoch, work
         self._documents, self._tokens = 1, work.packing.length // 8
 
-    def fill(self, streams: Sequence[_PackedStream], rows: int) -> None:
+    def fill_streams(self, streams: Sequence[_PackedStream], rows: int) -> None:
         """Read documents until every stream has ``rows`` rows, or all rows that it can have."""
         while True:
             mean = self._tokens / self._documents
-            wanted = [(stream, stream.wants(rows, mean)) for stream in streams]
+            wanted = [(stream, stream.depths_for_rows(rows, mean)) for stream in streams]
             some = [(stream, depths) for stream, depths in wanted if len(depths)]
             if not some:
                 return
-            self.fetch([stream for stream, _ in some], [depths for _, depths in some], _PackedStream.push)
+            self.fetch_documents(
+                [stream for stream, _ in some], [depths for _, depths in some], _PackedStream.push_documents
+            )
 
-    def fetch(
+    def fetch_documents(
         self,
         streams: Sequence[_PackedStream],
         depths: Sequence[NDArray[np.int64]],
-        hand: Callable[[_PackedStream, NDArray[np.int64], NDArray[np.int64], list[Any]], None],
+        push: Callable[[_PackedStream, NDArray[np.int64], NDArray[np.int64], list[Any]], None],
     ) -> None:
-        """Read the documents at these depths of each stream, and pass them to ``hand`` with their stream."""
+        """Read the documents at these depths of each stream, and pass them to ``push`` with their stream."""
         for stream, some in zip(streams, depths, strict=True):
-            stream.reader.prefetch(some)
-        found = join_samples([stream.reader.locate(some) for stream, some in zip(streams, depths, strict=True)])
-        done = iter(self._done(Decoder(found.blocks).samples(found.keys, found.positions), found.ids))
+            stream.reader.prefetch_blocks(some)
+        found = join_samples([stream.reader.locate_samples(some) for stream, some in zip(streams, depths, strict=True)])
+        done = iter(
+            self._transformed(SampleDecoder(found.blocks).decode_samples(found.keys, found.positions), found.ids)
+        )
         ends = np.cumsum([len(some) for some in depths])
         for stream, some, ids in zip(streams, depths, np.split(found.ids, ends[:-1]), strict=True):
-            hand(stream, some, ids, list(islice(done, len(some))))
+            push(stream, some, ids, list(islice(done, len(some))))
 
-    def _done(self, samples: list[Any], ids: NDArray[np.int64]) -> list[Any]:
-        parts = submitted(self._work.submit, samples, ids, self._epoch, workers=self._work.workers)
+    def _transformed(self, samples: list[Any], ids: NDArray[np.int64]) -> list[Any]:
+        parts = submit_samples(self._work.submit, samples, ids, self._epoch, workers=self._work.workers)
         found = [
-            _document(sample, self._work.column, int(one))
+            _tokens_of_sample(sample, self._work.column, int(one))
             for sample, one in zip((one for part in parts for one in part.result()), ids, strict=True)
         ]
         self._documents += len(found)
@@ -207,7 +223,7 @@ class _Tokenized:
         return found
 
 
-def _document(sample: Any, column: str, one: int) -> Any:
+def _tokens_of_sample(sample: Any, column: str, one: int) -> Any:
     """Return a sample's tokens; a BadSample unchanged. Raises DataError if there are no tokens in ``column``."""
     if isinstance(sample, BadSample | np.ndarray):
         return sample
@@ -221,13 +237,13 @@ def _document(sample: Any, column: str, one: int) -> Any:
     )
 
 
-def _batch(
-    plan: Plan,
+def _take_batch(
+    plan: SamplePlan,
     rows: Sequence[int],
     step: int,
     owned: Mapping[int, tuple[int, ...]],
     streams: Mapping[int, _PackedStream],
-    packing: Packing,
+    packing: PackingOptions,
 ) -> CountedPackedBatch:
     """Take the rows of one step from the streams, and return the batch."""
     shape = (len(rows), packing.length)
@@ -236,7 +252,7 @@ def _batch(
     ids, bad = [np.empty(0, np.int64)] * len(rows), [0] * len(rows)
     at = 0
     for number, offsets in owned.items():
-        taken = streams[number].take(plan.layout.depth_of_step)
+        taken = streams[number].take_rows(plan.layout.depth_of_step)
         for offset in offsets:
             if offset < len(taken):
                 row, bad[at] = taken[offset]

@@ -1,4 +1,4 @@
-"""Load packed rows. The number of steps is not known in advance, so the ranks agree on it as they go."""
+"""Yield batches of packed rows. The number of steps is not known in advance, so the ranks agree on it repeatedly."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.agreement import Shares
+from allranks.data.agreement import RowShares
 from allranks.data.batch import Batch
-from allranks.data.device_iterator import DeviceIterator, LoaderAudit, in_flight
-from allranks.data.ledger import Sum, sum_of
-from allranks.data.pack import Carry
-from allranks.data.packed import CountedPackedBatch, Group
-from allranks.data.plan import Plan
-from allranks.data.prefetch import prefetched
-from allranks.data.snapshot import Resume, Snapshot, state_of_one
+from allranks.data.device_iterator import DeviceIterator, LoaderAudit, place_ahead
+from allranks.data.ledger import SampleSum, sum_of_ids
+from allranks.data.pack import RowCarry
+from allranks.data.packed import CountedPackedBatch, StepGroup
+from allranks.data.plan import SamplePlan
+from allranks.data.prefetch import iterate_ahead
+from allranks.data.snapshot import ResumePosition, Snapshot, single_rank_error
 from allranks.errors import DataError, LedgerMismatch, NoLength
 from allranks.world.base import World
 
@@ -24,18 +24,21 @@ B = TypeVar("B")
 
 
 class PackedAudit(LoaderAudit, Protocol):
-    """The audit of a loader of packed rows."""
+    """What a loader of packed rows needs of its audit."""
 
-    def begin(self, plan: Plan, carries: Mapping[int, Carry], seen: Sum) -> None:
-        """Begin an epoch at these positions; ``seen`` is the sum of the samples that earlier jobs took of it."""
+    def begin_epoch(self, plan: SamplePlan, row_carries: Mapping[int, RowCarry], earlier_sum: SampleSum) -> None:
+        """Begin an epoch at these positions; ``earlier_sum`` is the sum of the samples that earlier jobs took of it."""
 
-    def agree(self, have: int) -> int:
-        """Return the maximum of ``have`` over all ranks: for how many next steps a rank has rows. Collective."""
+    def max_steps_over_ranks(self, local_steps: int) -> int:
+        """Return the maximum of ``local_steps``, the number of next steps for which a rank has rows, over all ranks.
 
-    def record(self, counted: CountedPackedBatch) -> None:
+        Collective.
+        """
+
+    def record_batch(self, counted_batch: CountedPackedBatch) -> None:
         """Count a batch that the loader yields."""
 
-    def end(self, carries: Mapping[int, Carry]) -> None:
+    def end_epoch(self, row_carries: Mapping[int, RowCarry]) -> None:
         """End the epoch at these positions of the streams, because no rank has another row."""
 
 
@@ -49,21 +52,21 @@ class PackedLoader(DeviceIterator):
     """
 
     _audit: PackedAudit
-    _carries: Mapping[int, Carry]
+    _carries: Mapping[int, RowCarry]
 
     def __init__(
         self,
-        groups: Callable[[Plan, int, Mapping[int, Carry]], Iterator[Group]],
-        plan: Callable[[int], Plan],
+        groups: Callable[[SamplePlan, int, Mapping[int, RowCarry]], Iterator[StepGroup]],
+        plan: Callable[[int], SamplePlan],
         rows: Sequence[int],
         *,
         audit: PackedAudit,
         close: Callable[[], None],
-        resume: Resume,
+        resume: ResumePosition,
     ) -> None:
         self.rows = rows
         self._groups, self._plan_of, self._audit, self._close = groups, plan, audit, close
-        carries = {stream: Carry.from_json(carry) for stream, carry in resume.carry.items()}
+        carries = {stream: RowCarry.from_json(carry) for stream, carry in resume.carry.items()}
         self._begin(resume.epoch, resume.step, carries, resume.seen)
 
     def __len__(self) -> int:
@@ -76,61 +79,66 @@ class PackedLoader(DeviceIterator):
     def __bool__(self) -> bool:
         return True  # not by a length
 
-    def _each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
-        with prefetched(self._groups(self._plan, self._step, self._carries), 1) as made:
-            for counted, placed in in_flight(self._agreed(made), lambda counted: place(counted.batch), ahead=ahead):
+    def _place_each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
+        with iterate_ahead(self._groups(self._plan, self._step, self._carries), 1) as made:
+            for counted, placed in place_ahead(
+                self._agreed_batches(made), lambda counted: place(counted.batch), batches_ahead=ahead
+            ):
                 self._step, self._carries = self._step + 1, counted.carries
-                self._audit.record(counted)
+                self._audit.record_batch(counted)
                 yield placed
-        self._audit.end(self._end)
-        self._audit.verify()
-        self._begin(self.epoch + 1, 0, {}, Sum())
+        self._audit.end_epoch(self._end)
+        self._audit.verify_taken()
+        self._begin(self.epoch + 1, 0, {}, SampleSum())
 
-    def _agreed(self, groups: Iterable[Group]) -> Iterator[CountedPackedBatch]:
+    def _agreed_batches(self, groups: Iterable[StepGroup]) -> Iterator[CountedPackedBatch]:
         """Yield the steps for which at least one rank has rows."""
         for group in groups:
-            agreed = self._audit.agree(group.have)
+            agreed = self._audit.max_steps_over_ranks(group.have)
             yield from group.steps[:agreed]
             if agreed < len(group.steps):
                 self._end = group.steps[-1].carries
                 return
 
-    def _begin(self, epoch: int, step: int, carries: Mapping[int, Carry], seen: Sum) -> None:
+    def _begin(self, epoch: int, step: int, carries: Mapping[int, RowCarry], seen: SampleSum) -> None:
         self._plan, self._step, self._carries = self._plan_of(epoch), step, carries
-        self._audit.begin(self._plan, carries, seen)
+        self._audit.begin_epoch(self._plan, carries, seen)
 
 
 class PackedSharedAudit:
-    """The audit of all ranks together. One of the ranks that hold a row counts its samples."""
+    """The audit over all ranks. Of the ranks that hold a row, one counts its samples."""
 
-    def __init__(self, world: World, shares: Shares, facts: Mapping[str, str | int]) -> None:
+    def __init__(self, world: World, shares: RowShares, facts: Mapping[str, str | int]) -> None:
         self._world, self._facts, self._shares = world, facts, shares
-        self._counted = np.flatnonzero(self.counts(shares.rows)).tolist()
+        self._counted = np.flatnonzero(self.counted_rows(shares.rows)).tolist()
 
-    def counts(self, rows: Sequence[int]) -> NDArray[np.bool_]:
+    def counted_rows(self, rows: Sequence[int]) -> NDArray[np.bool_]:
         return np.isin(rows, self._shares.counted)
 
-    def begin(self, plan: Plan, carries: Mapping[int, Carry], seen: Sum) -> None:
-        self._plan, self._carries = plan, dict(carries)
-        self._seen, self._taken = seen, Sum()
+    def begin_epoch(self, plan: SamplePlan, row_carries: Mapping[int, RowCarry], earlier_sum: SampleSum) -> None:
+        self._plan, self._carries = plan, dict(row_carries)
+        self._seen, self._taken = earlier_sum, SampleSum()
 
-    def agree(self, have: int) -> int:
-        most: float = self._world.max(have, name="packed steps")
+    def max_steps_over_ranks(self, local_steps: int) -> int:
+        most: float = self._world.max(local_steps, name="packed steps")
         return int(most)
 
-    def record(self, counted: CountedPackedBatch) -> None:
-        self._carries = dict(counted.carries)
+    def record_batch(self, counted_batch: CountedPackedBatch) -> None:
+        self._carries = dict(counted_batch.carries)
         for at in self._counted:
-            self._taken = self._taken.plus(sum_of(counted.ids[at], counted.bad[at]))
+            self._taken = self._taken.plus(sum_of_ids(counted_batch.ids[at], counted_batch.bad[at]))
 
-    def end(self, carries: Mapping[int, Carry]) -> None:
-        self._carries = dict(carries)
+    def end_epoch(self, row_carries: Mapping[int, RowCarry]) -> None:
+        self._carries = dict(row_carries)
 
-    def verify(self) -> Sum:
-        wanted = {str(stream): list(_ended(self._plan, stream, carry)) for stream, carry in self._carries.items()}
+    def verify_taken(self) -> SampleSum:
+        wanted = {
+            str(stream): list(_sum_of_ended_samples(self._plan, stream, carry))
+            for stream, carry in self._carries.items()
+        }
         said = [list(self._taken), list(self._seen), wanted]
         verdict = self._world.exchange("ledger", f"packed epoch {self._plan.epoch}", said, decide=_merge_states)
-        total, due = Sum(*verdict[0]), Sum(*verdict[1])
+        total, due = SampleSum(*verdict[0]), SampleSum(*verdict[1])
         if not total.same_samples(due):
             raise LedgerMismatch(
                 f"rank {self._world.rank}: the ledger of epoch {self._plan.epoch}: {total.samples} samples have ended, "
@@ -146,51 +154,54 @@ class PackedSharedAudit:
         )
 
 
-def _ended(plan: Plan, stream: int, carry: Carry) -> Sum:
-    """Return the sum of the samples of a stream that end before a carry. Raises DataError in the middle of best-fit."""
+def _sum_of_ended_samples(plan: SamplePlan, stream: int, carry: RowCarry) -> SampleSum:
+    """Return the sum of the samples of a stream that end before the position ``carry``.
+
+    Raises DataError in the middle of best-fit.
+    """
     if carry.open or carry.skip:
         raise DataError(
             "rows packed by best-fit can be audited at the end of an epoch only.",
             remedy='Do not call audit() before, or pack by method="split".',
         )
-    return sum_of(plan.stream_ids(stream, 0, carry.depth))
+    return sum_of_ids(plan.stream_ids(stream, 0, carry.depth))
 
 
 def _merge_states(values: Sequence[Any]) -> list[list[int]]:
-    total, streams = Sum(*values[0][1]), dict[str, list[int]]()
+    total, streams = SampleSum(*values[0][1]), dict[str, list[int]]()
     for taken, _, wanted in values:
-        total = total.plus(Sum(*taken))
+        total = total.plus(SampleSum(*taken))
         streams |= wanted
-    due = Sum()
+    due = SampleSum()
     for one in streams.values():
-        due = due.plus(Sum(*one))
+        due = due.plus(SampleSum(*one))
     return [list(total), list(due)]
 
 
 class PackedLocalAudit:
-    """The audit of a single rank without a world: its epoch ends with its own last row."""
+    """The audit of a single rank, without other ranks. The epoch ends with this rank's last row."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
 
-    def counts(self, rows: Sequence[int]) -> NDArray[np.bool_]:
+    def counted_rows(self, rows: Sequence[int]) -> NDArray[np.bool_]:
         return np.ones(len(rows), bool)
 
-    def begin(self, _plan: Plan, _carries: Mapping[int, Carry], seen: Sum) -> None:
-        self._taken = seen
+    def begin_epoch(self, _plan: SamplePlan, _carries: Mapping[int, RowCarry], earlier_sum: SampleSum) -> None:
+        self._taken = earlier_sum
 
-    def agree(self, have: int) -> int:
-        return have
+    def max_steps_over_ranks(self, local_steps: int) -> int:
+        return local_steps
 
-    def record(self, counted: CountedPackedBatch) -> None:
-        for ids, bad in zip(counted.ids, counted.bad, strict=True):
-            self._taken = self._taken.plus(sum_of(ids, bad))
+    def record_batch(self, counted_batch: CountedPackedBatch) -> None:
+        for ids, bad in zip(counted_batch.ids, counted_batch.bad, strict=True):
+            self._taken = self._taken.plus(sum_of_ids(ids, bad))
 
-    def end(self, _carries: Mapping[int, Carry]) -> None:
+    def end_epoch(self, _carries: Mapping[int, RowCarry]) -> None:
         pass
 
-    def verify(self) -> Sum:
+    def verify_taken(self) -> SampleSum:
         return self._taken
 
     def snapshot(self, _epoch: int, _depth: int, /) -> Snapshot:
-        raise state_of_one(self._rank)
+        raise single_rank_error(self._rank)

@@ -1,4 +1,4 @@
-"""Turn samples into batches: transform the samples, in this process or in workers, and make columns."""
+"""Turn samples into batches: transform the samples, in this process or in worker processes, and collate them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.base import BadSample
-from allranks.data.batch import Batch, Collator, Column
-from allranks.data.ledger import Sum, sums
-from allranks.data.plan import Plan
-from allranks.data.step_chunks import PADDING, Samples
+from allranks.data.batch import Batch, BatchCollator, Column
+from allranks.data.ledger import SampleSum, sums_of_batches
+from allranks.data.plan import SamplePlan
+from allranks.data.step_chunks import PADDING, StepSamples
 
 Submit = Callable[[list[Any], NDArray[np.int64], int], Future[list[Any]]]
 
@@ -25,25 +25,27 @@ class CountedBatch:
     """A batch, and the sum of its samples for the ledger."""
 
     batch: Batch
-    sum: Sum
+    sum: SampleSum
 
 
-def transform_samples(samples: Iterable[Samples], submit: Submit, *, epoch: int, workers: int) -> Iterator[Samples]:
+def transform_samples(
+    samples: Iterable[StepSamples], submit: Submit, *, epoch: int, workers: int
+) -> Iterator[StepSamples]:
     """Yield the samples after their transforms, in order.
 
     ``workers`` processes work on parts of two items of ``samples`` at once (0: this process works, and nothing is
     ahead).
     """
-    waiting: deque[tuple[Samples, list[Future[list[Any]]]]] = deque()
+    waiting: deque[tuple[StepSamples, list[Future[list[Any]]]]] = deque()
     for one in samples:
-        waiting.append((one, submitted(submit, one.samples, one.ids.ravel(), epoch, workers=workers)))
+        waiting.append((one, submit_samples(submit, one.samples, one.ids.ravel(), epoch, workers=workers)))
         if len(waiting) > (1 if workers else 0):
             yield _finished_samples(*waiting.popleft())
     while waiting:
         yield _finished_samples(*waiting.popleft())
 
 
-def submitted(
+def submit_samples(
     submit: Submit, samples: list[Any], ids: NDArray[np.int64], epoch: int, *, workers: int
 ) -> list[Future[list[Any]]]:
     """Divide samples among the workers, and return the futures of their results, in order."""
@@ -51,37 +53,43 @@ def submitted(
     return [submit(samples[at : at + part], ids[at : at + part], epoch) for at in range(0, len(samples), part)]
 
 
-def _finished_samples(one: Samples, parts: Sequence[Future[list[Any]]]) -> Samples:
+def _finished_samples(one: StepSamples, parts: Sequence[Future[list[Any]]]) -> StepSamples:
     return replace(one, samples=[sample for part in parts for sample in part.result()])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Columns:
-    """The columns of several steps, row after row, and the sum of each step's samples for the ledger."""
+class StepColumns:
+    """The collated columns of several steps, with the sum of each step's samples for the ledger."""
 
     steps: range
     columns: dict[str, Column]
     mask: NDArray[np.bool_]
     ids: NDArray[np.int64]
-    sums: list[Sum]
+    sums: list[SampleSum]
 
     def __len__(self) -> int:
         """Return the number of steps."""
         return len(self.steps)
 
 
-def collated(made: Iterable[Samples], collator: Collator) -> Iterator[Columns]:
+def collate_samples(sample_groups: Iterable[StepSamples], collator: BatchCollator) -> Iterator[StepColumns]:
     """Yield the columns of each group of samples."""
-    for one in made:
-        columns, mask = collator.columns(one.samples, one.ids.ravel())
+    for one in sample_groups:
+        columns, mask = collator.make_columns(one.samples, one.ids.ravel())
         bad = _count_bad(one) if not mask.all() else [0] * len(one.steps)
-        yield Columns(one.steps, columns, mask, one.ids, [Sum(*each) for each in zip(*sums(one.ids), bad, strict=True)])
+        yield StepColumns(
+            one.steps,
+            columns,
+            mask,
+            one.ids,
+            [SampleSum(*each) for each in zip(*sums_of_batches(one.ids), bad, strict=True)],
+        )
 
 
-def batches(made: Iterable[Columns], plan: Plan, rows: Sequence[int]) -> Iterator[CountedBatch]:
+def make_batches(step_columns: Iterable[StepColumns], plan: SamplePlan, rows: Sequence[int]) -> Iterator[CountedBatch]:
     """Yield a batch for every step."""
     many, size = len(rows), plan.layout.global_batch
-    for chunk in made:
+    for chunk in step_columns:
         for at, step in enumerate(chunk.steps):
             here = slice(at * many, (at + 1) * many)
             cut = {name: column[here] for name, column in chunk.columns.items()}
@@ -89,7 +97,7 @@ def batches(made: Iterable[Columns], plan: Plan, rows: Sequence[int]) -> Iterato
             yield CountedBatch(batch, chunk.sums[at])
 
 
-def _count_bad(one: Samples) -> list[int]:
+def _count_bad(one: StepSamples) -> list[int]:
     """Return, for every step, how many samples could not be used; padding and filtered samples do not count."""
     bad = [isinstance(sample, BadSample) and not sample.filtered and sample is not PADDING for sample in one.samples]
     counts: list[int] = np.array(bad).reshape(one.ids.shape).sum(axis=1).tolist()

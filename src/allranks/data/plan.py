@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data import order
-from allranks.data.index import Index
+from allranks.data.index import DatasetIndex
 from allranks.digest import digest, show
 from allranks.errors import DataError
 
@@ -31,8 +31,8 @@ _FEW_STREAMS = 8  # so many pay all the same: ranks that share a stream each rea
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """How an index is read: ``streams`` and ``window`` (in blocks) decide the order, together with ``seed``.
+class IndexLayout:
+    """The settings that decide the order of the samples: ``seed``, the number of ``streams``, and ``window`` in blocks.
 
     ``tail`` decides what happens to the last samples if they do not fill a batch: padded with masked rows, or dropped.
     """
@@ -66,8 +66,8 @@ def check_batch(global_batch: int, streams: int | None, window: int | None) -> N
         raise DataError(f"window={window}: expected at least 1 block.")
 
 
-def layout(
-    index: Index,
+def choose_layout(
+    index: DatasetIndex,
     *,
     global_batch: int,
     seed: int,
@@ -75,8 +75,8 @@ def layout(
     streams: int | None = None,
     window: int | None = None,
     tail: Tail = "pad",
-) -> Layout:
-    """Return a layout of an index that shuffles well and reads little.
+) -> IndexLayout:
+    """Choose the streams and the window for an index so that it is shuffled well and little is read twice.
 
     By default there are as many streams as leave 20 blocks to each, or up to 8 streams of at least 2 blocks. A window
     has 32 blocks, or fewer if all streams together would hold too many bytes.
@@ -85,17 +85,17 @@ def layout(
         d for d in divisors(max(global_batch, 1)) if d * (2 if d <= _FEW_STREAMS else _BLOCKS_PER_STREAM) <= len(index)
     ]
     many = streams or max(fits, default=1)
-    return Layout(global_batch, many, window or _default_window(index, many), seed, shuffle, tail)
+    return IndexLayout(global_batch, many, window or _default_window(index, many), seed, shuffle, tail)
 
 
-def _default_window(index: Index, streams: int) -> int:
+def _default_window(index: DatasetIndex, streams: int) -> int:
     nbytes = streams * index.nbytes / max(len(index), 1)
     return int(np.clip(_HELD_BYTES // max(nbytes, 1), 1, _MOST_WINDOW))
 
 
-def divisors(number: int) -> list[int]:
+def divisors(dividend: int) -> list[int]:
     """Return the divisors of a number, in ascending order."""
-    return [n for n in range(1, number + 1) if number % n == 0]
+    return [n for n in range(1, dividend + 1) if dividend % n == 0]
 
 
 def rows_of_rank(rank: int, size: int, global_batch: int) -> range:
@@ -131,8 +131,11 @@ def _number_list(numbers: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a block: its samples ``start`` to ``stop``, counted among those that belong to the data set."""
+class BlockPiece:
+    """A part of a block: its samples ``start`` to ``stop``.
+
+    Samples that do not belong to the data set are not counted.
+    """
 
     block: int
     start: int
@@ -140,7 +143,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Window:
+class StreamWindow:
     """Depths ``begin`` to ``end`` of a stream: the samples of ``pieces``, one after the other, taken in ``order``.
 
     The sample at depth d is number ``order[d - begin]`` of these samples.
@@ -149,7 +152,7 @@ class Window:
     stream: int
     begin: int
     end: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[BlockPiece, ...]
     order: NDArray[np.int64]
 
 
@@ -158,7 +161,7 @@ class EpochPlan:
 
     once = True
 
-    def __init__(self, index: Index, layout: Layout, epoch: int) -> None:
+    def __init__(self, index: DatasetIndex, layout: IndexLayout, epoch: int) -> None:
         self.layout, self.epoch = layout, epoch
         self.index = index
         self.samples = index.samples
@@ -205,22 +208,22 @@ class EpochPlan:
             return (self.samples // self.layout.streams) // self.layout.depth_of_step
         return -(-self.samples // batch)
 
-    def bounds(self, stream: int) -> tuple[int, int]:
+    def stream_bounds(self, stream: int) -> tuple[int, int]:
         """Return the start and the end of a stream, as positions among all samples in their permuted order."""
         streams = self.layout.streams
         return stream * self.samples // streams, (stream + 1) * self.samples // streams
 
-    def length(self, stream: int) -> int:
+    def stream_length(self, stream: int) -> int:
         """Return the number of samples of a stream."""
-        begin, end = self.bounds(stream)
+        begin, end = self.stream_bounds(stream)
         return end - begin
 
-    def window(self, stream: int, depth: int) -> Window:
+    def window_at(self, stream: int, depth: int) -> StreamWindow:
         """Return the window of a stream that contains a depth; the depth must be below the stream's length."""
-        begin, end = self.bounds(stream)
+        begin, end = self.stream_bounds(stream)
         assert 0 <= depth < end - begin, (stream, depth)
         first, at = np.searchsorted(self._ends, (begin, begin + depth), side="right").tolist()
-        low, high = self._span(stream, at - first)
+        low, high = self._block_span(stream, at - first)
         blocks = self._blocks[first + low : first + high]
         block_ends = self._ends[first + low : first + high]
         block_begins = block_ends - self.index.rows[blocks]
@@ -230,15 +233,15 @@ class EpochPlan:
         window_begin, window_end = int(starts[0]), int(stops[inside][-1])
         many = window_end - window_begin
         shuffled = order.permutation(self._key("window", stream, low), many) if self.layout.shuffle else np.arange(many)
-        return Window(
+        return StreamWindow(
             stream,
             window_begin - begin,
             window_end - begin,
-            tuple(Piece(*piece) for piece in pieces.tolist()),
+            tuple(BlockPiece(*piece) for piece in pieces.tolist()),
             shuffled,
         )
 
-    def _span(self, stream: int, block: int) -> tuple[int, int]:
+    def _block_span(self, stream: int, block: int) -> tuple[int, int]:
         """Return the first block, and the last block + 1, of the window that contains a stream's ``block``-th block.
 
         The first windows of the streams have different lengths, so that not all streams need new blocks at the same
@@ -251,20 +254,20 @@ class EpochPlan:
         low = shift + (block - shift) // size * size
         return low, low + size
 
-    def ids(self, window: Window) -> NDArray[np.int64]:
+    def window_ids(self, window: StreamWindow) -> NDArray[np.int64]:
         """Return the ids of a window's samples, in the order of their depths."""
-        first = self.index.first
+        first = self.index.first_ids
         ranges = [np.arange(first[one.block] + one.start, first[one.block] + one.stop) for one in window.pieces]
         return np.concatenate(ranges)[window.order]
 
     def stream_ids(self, stream: int, begin: int, end: int) -> NDArray[np.int64]:
         """Return the ids at depths ``begin`` to ``end`` of a stream; -1 after the end of the stream."""
         found = np.full(end - begin, -1, np.int64)
-        depth, last = begin, min(end, self.length(stream))
+        depth, last = begin, min(end, self.stream_length(stream))
         while depth < last:
-            window = self.window(stream, depth)
+            window = self.window_at(stream, depth)
             stop = min(window.end, last)
-            found[depth - begin : stop - begin] = self.ids(window)[depth - window.begin : stop - window.begin]
+            found[depth - begin : stop - begin] = self.window_ids(window)[depth - window.begin : stop - window.begin]
             depth = stop
         return found
 
@@ -273,14 +276,14 @@ class EpochPlan:
         return rows_ids(self, rows, begin, end)
 
     def _key(self, *words: int | str) -> int:
-        return order.key("allranks", VERSION, self.layout.seed, self.epoch, *words)
+        return order.key_of_words("allranks", VERSION, self.layout.seed, self.epoch, *words)
 
 
-class Plan(Protocol):
+class SamplePlan(Protocol):
     """The plan of one epoch, of one data set or of a mixture."""
 
     @property
-    def layout(self) -> Layout: ...
+    def layout(self) -> IndexLayout: ...
 
     @property
     def epoch(self) -> int: ...
@@ -303,7 +306,7 @@ class Plan(Protocol):
     def facts(self) -> dict[str, str | int]:
         """Return the settings that decide the order, by name: ranks compare them, and a state stores them."""
 
-    def length(self, stream: int, /) -> int:
+    def stream_length(self, stream: int, /) -> int:
         """Return the number of samples of a stream."""
 
     def stream_ids(self, stream: int, begin: int, end: int) -> NDArray[np.int64]:
@@ -321,7 +324,7 @@ def streams_of(rows: Sequence[int], rows_per_stream: int) -> dict[int, tuple[int
     return {stream: tuple(offsets) for stream, offsets in found.items()}
 
 
-def rows_ids(plan: Plan, rows: Sequence[int], begin: int, end: int) -> NDArray[np.int64]:
+def rows_ids(plan: SamplePlan, rows: Sequence[int], begin: int, end: int) -> NDArray[np.int64]:
     """Return the result of ``plan.row_ids``; ``rows`` must be in ascending order."""
     many = plan.layout.depth_of_step
     streams = streams_of(rows, many).items()

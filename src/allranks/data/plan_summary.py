@@ -1,4 +1,4 @@
-"""Summarize what each rank would read in an epoch, without reading anything.
+"""Compute from the plan how many samples and bytes each rank would read in an epoch.
 
 A rank reads all blocks that contain samples of its streams. A block at the border of two streams is read for each of
 them. The bytes of a block are estimated from its share of the rows of its file.
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.index import Index
+from allranks.data.index import DatasetIndex
 from allranks.data.plan import EpochPlan, rows_of_rank
 
 Ints = NDArray[np.int64]
@@ -39,14 +39,14 @@ class PlanSummary:
     nbytes: Ints
 
     @property
-    def ratio(self) -> NDArray[np.float64]:
-        """The bytes that every rank reads, divided by the N-th part of all bytes."""
+    def read_ratio(self) -> NDArray[np.float64]:
+        """For each rank, the bytes that it reads, divided by 1/N of all bytes (N ranks)."""
         found: NDArray[np.float64] = self.nbytes * self.ranks / max(self.plan.index.nbytes, 1)
         return found
 
     @property
-    def held(self) -> int:
-        """How many bytes of blocks, as in their files, a rank holds at a time: one window of every stream."""
+    def bytes_held(self) -> int:
+        """For each rank, the bytes of the blocks that it holds in memory at a time: one window of every stream."""
         index, how = self.plan.index, self.plan.layout
         window = min(how.window, -(-len(index) // how.streams))
         return int(int(self.streams.max()) * window * index.nbytes / len(index))
@@ -80,8 +80,8 @@ def streams_of_rank(plan: EpochPlan, rank: int, ranks: int) -> range:
     return range(rows.start // many, (rows.stop - 1) // many + 1)
 
 
-def files_of(plan: EpochPlan, streams: range) -> int:
-    """Return from how many files these streams are read."""
+def count_files(plan: EpochPlan, streams: range) -> int:
+    """Return the number of files from which these streams are read."""
     first, last = _blocks_of_streams(plan)
     mine = slice(streams.start, streams.stop)
     held = last[mine] > first[mine]  # where samples are fewer than streams, some streams have none
@@ -91,26 +91,27 @@ def files_of(plan: EpochPlan, streams: range) -> int:
     return len(np.unique(plan.index.file[blocks]))
 
 
-def coverage(plan: EpochPlan, streams: range, cells: int) -> list[float]:
-    """Return, for equal parts ("cells") of the samples in file order, the share of each that these streams read."""
-    begin, end = plan.bounds(streams.start)[0], plan.bounds(streams.stop - 1)[1]
+def stream_coverage(plan: EpochPlan, streams: range, cell_count: int) -> list[float]:
+    """Divide the samples in file order into equal cells. Return the fraction of each cell that these streams read."""
+    begin, end = plan.stream_bounds(streams.start)[0], plan.stream_bounds(streams.stop - 1)[1]
     blocks, ends = plan.block_order
     touched = slice(int(np.searchsorted(ends, begin, side="right")), int(np.searchsorted(ends, end)) + 1)
     blocks, ends = blocks[touched], ends[touched]
     begins = ends - plan.index.rows[blocks]
     starts, stops = np.maximum(begins, begin), np.minimum(ends, end)
-    ids = plan.index.first[blocks] + starts - begins
+    ids = plan.index.first_ids[blocks] + starts - begins
     by_id = np.argsort(ids)
     ids, counts = ids[by_id], (stops - starts)[by_id]
     before = _cumulative_sums(counts)
-    edges = np.linspace(0, plan.samples, cells + 1)
+    edges = np.linspace(0, plan.samples, cell_count + 1)
     known = np.stack([ids, ids + counts], 1).reshape(-1), np.stack([before[:-1], before[1:]], 1).reshape(-1)
     found: list[float] = (np.diff(np.interp(edges, *known)) / np.diff(edges)).tolist()
     return found
 
 
-def first_touch(plan: EpochPlan) -> float:
-    """Return from which share of the data the first hundredth of the steps takes samples: how well it is mixed.
+def mixing_ratio(plan: EpochPlan) -> float:
+    """Measure how well an epoch is shuffled: the fraction of the data from which the first hundredth of the steps
+    samples.
 
     The samples, in the order of the files, are divided into a hundred equal parts. The result is the share of these
     parts from which a sample is taken. For a very large plan only a part of it is computed, so the result is a minimum.
@@ -132,7 +133,7 @@ def _blocks_of_streams(plan: EpochPlan) -> tuple[Ints, Ints]:
     return first, np.where(edges[1:] > edges[:-1], last, first)
 
 
-def _block_bytes(index: Index) -> NDArray[np.float64]:
+def _block_bytes(index: DatasetIndex) -> NDArray[np.float64]:
     files = len(index.files)
     rows = np.bincount(index.file, weights=index.rows, minlength=files)
     nbytes = np.array([file.nbytes for file in index.files], np.float64)

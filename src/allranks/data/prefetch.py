@@ -1,4 +1,4 @@
-"""Run an iterator in a thread, ahead of its consumer."""
+"""Iterate in a background thread, ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 
-class Sized(Protocol):
+class SizedItem(Protocol):
     """An object with a size."""
 
     def __len__(self) -> int: ...
 
 
-T = TypeVar("T", bound=Sized)
+T = TypeVar("T", bound=SizedItem)
 
 
 @contextmanager
-def prefetched(items: Iterable[T], most: int) -> Iterator[Iterable[T]]:
-    """Yield an iterable of ``items`` that a thread prepares ahead (see ``Prefetcher``); no thread if ``most`` is 0."""
-    if not most:
+def iterate_ahead(items: Iterable[T], max_size: int) -> Iterator[Iterable[T]]:
+    """Context manager: yield an iterable over ``items`` that a thread prepares ahead.
+
+    Without a thread if ``max_size`` is 0.
+    """
+    if not max_size:
         yield items
         return
-    made = Prefetcher(items, most, name="allranks-data")
+    made = Prefetcher(items, max_size, name="allranks-data")
     try:
         yield made
     finally:

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from allranks.data.base import Source
 from allranks.data.mix import Stop
-from allranks.data.pack import Packing
+from allranks.data.pack import PackingOptions
 from allranks.data.plan import Tail
-from allranks.data.transform import Filter, Map
+from allranks.data.transform import FilterOperation, MapOperation
 
-Operation = Map | Filter
+Operation = MapOperation | FilterOperation
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DatasetPart:
     """One source of a data set: its samples ``start`` to ``stop`` (None: to the last), and their transforms."""
 
     source: Source
@@ -25,7 +25,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Batching:
+class BatchOptions:
     """How samples are grouped into global batches: see ``Dataset.batch``."""
 
     global_batch: int
@@ -35,15 +35,15 @@ class Batching:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class DatasetRecipe:
     """The description of a data set: its parts, and the transforms that apply to the samples of all parts."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[DatasetPart, ...]
     seed: int = 0
     shuffled: bool = True
     stop: Stop = "first"
     operations: tuple[Operation, ...] = ()
     workers: int = 0
-    packing: Packing | None = None
+    packing: PackingOptions | None = None
     column: str = "tokens"
-    batching: Batching | None = None
+    batching: BatchOptions | None = None

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from allranks.data.agreement import DIVIDED
-from allranks.data.detect import backend
+from allranks.data.detect import import_adapter
 from allranks.digest import digest, show
 from allranks.world.base import World
 from allranks.world.claims import by_claim, mismatch_of_ranks
@@ -26,23 +26,23 @@ VARIES = "not comparable"
 _DEEPEST, _LONGEST, _HEAD = 6, 64, 2
 
 
-def compared_rows(samples: int) -> list[int]:
+def rows_to_compare(samples: int) -> list[int]:
     """Return the numbers of the samples to compare: the first, two in between, and the last."""
     return sorted({0, samples // 3, 2 * samples // 3, samples - 1}) if samples else []
 
 
 def hash_samples(samples: int, read: Callable[[int], Any]) -> str:
-    """Return a digest of a few samples, which is equal on ranks with the same samples; or VARIES.
+    """Return a digest of a few samples, to be compared between ranks; VARIES if reading twice gives different samples.
 
     ``read`` returns the sample with a number. The result is VARIES if reading fails (the training then reports that
     error), or if the first sample differs when it is read again (a random augmentation).
     """
-    numbers = compared_rows(samples)
+    numbers = rows_to_compare(samples)
     try:
-        with _seeded():
-            words = [word(read(number)) for number in numbers]
-        with _seeded():
-            again = [word(read(number)) for number in numbers[:1]]
+        with _seeded_generators():
+            words = [text_of_sample(read(number)) for number in numbers]
+        with _seeded_generators():
+            again = [text_of_sample(read(number)) for number in numbers[:1]]
     except Exception:  # of any kind: it is the user's code
         return VARIES
     return VARIES if again != words[:1] else show(digest(*words))[:8]
@@ -63,9 +63,9 @@ class FirstSamples:
         if not self._once:
             return iter(self._samples)
         taken, self._taken = self._taken, []
-        return chain(taken, self._rest())
+        return chain(taken, self._remaining_samples())
 
-    def compare(self, world: World) -> None:
+    def compare_over_ranks(self, world: World) -> None:
         """Raise Mismatch on every rank unless all ranks have the same first samples. **Every rank must call.**
 
         Nothing is compared if a rank has no samples, or if its samples differ when they are read again.
@@ -83,36 +83,41 @@ class FirstSamples:
         found: list[Any] = []
         try:
             found.extend(islice(self._samples, _HEAD))
-            words = [word(one) for one in found]
+            words = [text_of_sample(one) for one in found]
         except Exception as error:  # of any kind: it is the user's code
             self._error, words = error, []
         if self._once:
             self._taken = found
         return show(digest(*words))[:8] if words else ""
 
-    def _rest(self) -> Iterator[Any]:
+    def _remaining_samples(self) -> Iterator[Any]:
         if self._error is not None:
             raise self._error
         yield from self._samples
 
 
-def word(value: Any, depth: int = 0) -> str:
-    """Return a text that differs for different samples and has no memory address; for an unknown type its name."""
+def text_of_sample(value: Any, max_depth: int = 0) -> str:
+    """Convert a sample into a text that is equal on all ranks.
+
+    It has no memory address; an unknown type gives its name.
+    """
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return repr(value)
-    if depth > _DEEPEST:
+    if max_depth > _DEEPEST:
         return ""
     if isinstance(value, Mapping):
-        items = [f"{word(key)}:{word(one, depth + 1)}" for key, one in list(value.items())[:_LONGEST]]
+        items = [
+            f"{text_of_sample(key)}:{text_of_sample(one, max_depth + 1)}" for key, one in list(value.items())[:_LONGEST]
+        ]
         return f"{{{','.join(items)}}}"
     if isinstance(value, list | tuple):
-        return f"{len(value)}[{','.join(word(one, depth + 1) for one in value[:_LONGEST])}]"
+        return f"{len(value)}[{','.join(text_of_sample(one, max_depth + 1) for one in value[:_LONGEST])}]"
     if is_dataclass(value):
-        return word({one.name: getattr(value, one.name) for one in fields(value)}, depth + 1)
-    return f"{type(value).__qualname__} {_bytes(value)}"
+        return text_of_sample({one.name: getattr(value, one.name) for one in fields(value)}, max_depth + 1)
+    return f"{type(value).__qualname__} {_content_digest(value)}"
 
 
-def _bytes(value: Any) -> str:
+def _content_digest(value: Any) -> str:
     """Return a digest of the content of an array, a tensor or an image; "" for other values."""
     for name in ("tobytes", "numpy"):
         if callable(made := getattr(value, name, None)):
@@ -123,14 +128,14 @@ def _bytes(value: Any) -> str:
 
 
 @contextmanager
-def _seeded() -> Iterator[None]:
+def _seeded_generators() -> Iterator[None]:
     """Seed the usual random generators equally on all ranks, and restore them afterwards."""
     state, legacy = random.getstate(), np.random.get_state()
     random.seed(0)
     np.random.seed(0)
     try:
         if "torch" in sys.modules:
-            with backend("torch").seeded():
+            with import_adapter("torch").seeded_generator():
                 yield
         else:
             yield

@@ -1,4 +1,4 @@
-"""Define the state of a loader: the value in a checkpoint, and how a loader resumes from it."""
+"""Define the state of a loader, which is stored in checkpoints, and parse it when a loader resumes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from allranks.data.ledger import Sum
-from allranks.data.plan import Layout, divisors
+from allranks.data.ledger import SampleSum
+from allranks.data.plan import IndexLayout, divisors
 from allranks.errors import DataError, Mismatch
 from allranks.world.base import World
 from allranks.world.claims import by_claim, mismatch_of_ranks
@@ -32,8 +32,8 @@ class Snapshot(Mapping[str, Any]):
     epoch: int
     depth: int
     facts: Mapping[str, str | int]
-    counted: Sum
-    seen: Sum
+    counted: SampleSum
+    seen: SampleSum
     carry: Mapping[int, Any] | None = None
 
     def gathered(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Snapshot(Mapping[str, Any]):
         return f"Snapshot({self._local_state()})"
 
 
-def _state_document(epoch: int, depth: int, facts: Mapping[str, Any], seen: Sum, carry: Any) -> dict[str, Any]:
+def _state_document(epoch: int, depth: int, facts: Mapping[str, Any], seen: SampleSum, carry: Any) -> dict[str, Any]:
     of = dict(facts)
     document = {"epoch": epoch, "depth": depth, "plan": of.pop("plan"), "of": of}
     document["seen"] = [seen.samples, f"{seen.mixed:016x}", seen.bad]
@@ -85,10 +85,10 @@ def _merge_states(values: Sequence[Any]) -> dict[str, Any]:
     if len(places) > 1:
         remedy = "Did a rank take a batch more, or restore another checkpoint?"
         raise mismatch_of_ranks("the loaders are at different positions of the data", places, remedy=remedy)
-    total = Sum(*seen)
+    total = SampleSum(*seen)
     carries: dict[int, tuple[int, Any]] = {}
     for rank, (_, _, _, _, taken, carry) in enumerate(values):
-        total = total.plus(Sum(*taken))
+        total = total.plus(SampleSum(*taken))
         for stream, held in carry or ():
             other, its = carries.setdefault(stream, (rank, held))
             if its != held:
@@ -102,7 +102,7 @@ def _merge_states(values: Sequence[Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class ResumePosition:
     """The position at which to resume: ``step`` of ``epoch``, ``depth`` samples into every stream (default: 0).
 
     ``seen`` and ``carry`` (by stream; empty without packing) are those of all ranks.
@@ -111,21 +111,25 @@ class Resume:
     epoch: int = 0
     step: int = 0
     depth: int = 0
-    seen: Sum = field(default_factory=Sum)
+    seen: SampleSum = field(default_factory=SampleSum)
     carry: Mapping[int, Any] = field(default_factory=dict)
 
     @property
-    def place(self) -> dict[str, int]:
+    def as_facts(self) -> dict[str, int]:
         """The epoch and depth that ranks compare before they begin."""
         return {"epoch": self.epoch, "depth": self.depth}
 
     @classmethod
-    def begin(cls, state: object | None, facts: Mapping[str, str | int], layout: Layout, *, rank: int) -> Resume:
+    def from_optional_state(
+        cls, state: object | None, facts: Mapping[str, str | int], layout: IndexLayout, *, rank: int
+    ) -> ResumePosition:
         """Return the position in a state; without a state, the beginning."""
         return cls() if state is None else cls.from_state(state, facts, layout, rank=rank)
 
     @classmethod
-    def from_state(cls, state: object, facts: Mapping[str, str | int], layout: Layout, *, rank: int) -> Resume:
+    def from_state(
+        cls, state: object, facts: Mapping[str, str | int], layout: IndexLayout, *, rank: int
+    ) -> ResumePosition:
         """Return the position in a state. Any single rank may call it.
 
         Raises DataError for a value that is not a state, for the state of a single rank, and for a state of other data
@@ -134,7 +138,7 @@ class Resume:
         who = f"rank {rank}: resuming the data"
         epoch, depth, seen, carry = _parse_state(state, who)
         assert isinstance(state, Mapping)
-        _refuse_others({"plan": state["plan"], **settings_of(state)}, facts, who)
+        _refuse_others({"plan": state["plan"], **settings_of_state(state)}, facts, who)
         many = layout.depth_of_step
         if depth % many:
             fits = ", ".join(str(layout.streams * d) for d in divisors(depth)[:40])
@@ -146,12 +150,12 @@ class Resume:
         return cls(epoch, depth // many, depth, seen, carry)
 
 
-def settings_of(state: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in a saved state that decide the order of the data; before 0.1, streams had another name."""
     return {"streams" if name == "lanes" else name: value for name, value in dict(state["of"]).items()}
 
 
-def state_of_one(rank: int) -> DataError:
+def single_rank_error(rank: int) -> DataError:
     """Return the error for a rank without a world from which a state is requested."""
     return DataError(
         f"rank {rank} reads alone, and knows nothing of what the others take.",
@@ -159,7 +163,7 @@ def state_of_one(rank: int) -> DataError:
     )
 
 
-def _parse_state(state: object, who: str) -> tuple[int, int, Sum, dict[int, Any]]:
+def _parse_state(state: object, who: str) -> tuple[int, int, SampleSum, dict[int, Any]]:
     if not isinstance(state, Mapping):
         raise DataError(f"{who}: expected the state of a loader, found a {type(state).__name__}.", remedy=_WHAT)
     if "part" in state:
@@ -170,10 +174,10 @@ def _parse_state(state: object, who: str) -> tuple[int, int, Sum, dict[int, Any]
         )
     try:
         samples, mixed, bad = state["seen"]
-        seen = Sum(int(samples), int(mixed, 16), int(bad))
+        seen = SampleSum(int(samples), int(mixed, 16), int(bad))
         carry = {int(stream): held for stream, held in state.get("carry", ())}
         epoch, depth = int(state["epoch"]), int(state["depth"])
-        _, _ = state["plan"], settings_of(state)
+        _, _ = state["plan"], settings_of_state(state)
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"{who}: the value is not the state of a loader ({type(error).__name__}: {error}).", remedy=_WHAT

@@ -1,4 +1,4 @@
-"""Share the index with all ranks, and compare before step 0 what the ranks are about to read."""
+"""Send the index to all ranks, and check before step 0 that all ranks are about to read the same data."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data import agreement
-from allranks.data.agreement import Shares
-from allranks.data.base import Progress, Source, silent
-from allranks.data.index import Index
+from allranks.data.agreement import RowShares
+from allranks.data.base import Progress, Source, ignore_progress
+from allranks.data.index import DatasetIndex
 from allranks.digest import digest
 from allranks.errors import BatchMismatch, name_ranks
 from allranks.world.base import World
@@ -23,7 +23,7 @@ _PART = 1 << 20  # bytes that a coordinator takes in one piece
 
 
 def sample_facts(sources: Iterable[Source], world: World) -> dict[str, str]:
-    """Return a digest of a few samples of the sources that are objects in memory, as a fact that ranks compare.
+    """Return a digest of a few samples of those sources that are objects in memory, for the ranks to compare.
 
     Empty if there is nothing to compare.
     """
@@ -31,7 +31,7 @@ def sample_facts(sources: Iterable[Source], world: World) -> dict[str, str]:
     return {"some samples": "/".join(compared)} if any(compared) else {}
 
 
-def shared_index(source: Source, world: World, *, progress: Progress = silent) -> Index:
+def shared_index(source: Source, world: World, *, progress: Progress = ignore_progress) -> DatasetIndex:
     """Return a source's index, which rank 0 builds or loads from its cache. **Every rank must call.**
 
     If rank 0 has an error with the files, every rank raises it.
@@ -47,16 +47,18 @@ def shared_index(source: Source, world: World, *, progress: Progress = silent) -
 
     size = world.on_main(build)
     parts = [world.broadcast(packed[at : at + _PART], name=f"index at {at}") for at in range(0, size, _PART)]
-    return Index.decode(zlib.decompress(b"".join(parts)))
+    return DatasetIndex.decode(zlib.decompress(b"".join(parts)))
 
 
 @cache
-def code() -> str:
+def allranks_version() -> str:
     """Return the version of allranks."""
     return version("allranks")
 
 
-def start(world: World, facts: Mapping[str, str | int], rows: Sequence[int], *, global_batch: int) -> Shares:
+def start_on_all_ranks(
+    world: World, facts: Mapping[str, str | int], rows: Sequence[int], *, global_batch: int
+) -> RowShares:
     """Check that all ranks begin, or resume, with equal facts; return this rank's shares. **Every rank must call.**
 
     ``facts`` are the values that must be equal on all ranks, by name (index, plan, epoch, depth, ...). The global batch
@@ -64,21 +66,21 @@ def start(world: World, facts: Mapping[str, str | int], rows: Sequence[int], *, 
     One exchange. Raises on every rank: Mismatch, which names ranks and facts; BatchMismatch if no rank holds a row, or
     if a row does not exist.
     """
-    compared = {**facts, "global batch": global_batch, "allranks": code()}
-    verdict = world.exchange("data", "start", [compared, agreement.ranges(rows)], decide=_decide_start)
+    compared = {**facts, "global batch": global_batch, "allranks": allranks_version()}
+    verdict = world.exchange("data", "start", [compared, agreement.rows_to_ranges(rows)], decide=_decide_start)
     if "wrong" in verdict:
         raise BatchMismatch(
             f"rank {world.rank}: start of the data: {verdict['wrong']}.",
             remedy="Let every rank take the rows that its devices hold: give the loader the sharding of the batch.",
         )
-    return agreement.shares(rows, verdict["counters"], world.rank)
+    return agreement.decode_row_shares(rows, verdict["counters"], world.rank)
 
 
 def _decide_start(values: Sequence[Any]) -> dict[str, Any]:
-    agreement.compare([facts for facts, _ in values])
+    agreement.require_equal_facts([facts for facts, _ in values])
     global_batch, rows_by_rank = values[0][0]["global batch"], [ranges for _, ranges in values]
     wrong = agreement.rows_error(rows_by_rank, global_batch)
-    return {"wrong": wrong} if wrong else {"counters": agreement.counters(rows_by_rank, global_batch)}
+    return {"wrong": wrong} if wrong else {"counters": agreement.encode_row_counters(rows_by_rank, global_batch)}
 
 
 def row_hashes(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
@@ -104,14 +106,14 @@ def compare_shared_rows(world: World, rows: Sequence[int], hashes: NDArray[np.ui
     ``rows`` are the rows of this rank that other ranks hold, too (perhaps none). ``hashes`` are those of these rows in
     its first batch. One exchange. Raises BatchMismatch on every rank, which names rows and ranks.
     """
-    report = [agreement.ranges(rows), hashes.astype("<u8").tobytes()]
+    report = [agreement.rows_to_ranges(rows), hashes.astype("<u8").tobytes()]
     odd = world.exchange("data", "shared rows", report, decide=agreement.find_differing_rows)
     if odd is not None:
         where, holders, ranks = odd
         unlike = f"; {name_ranks(ranks)} unlike most" if len(ranks) < len(holders) else ""
         raise BatchMismatch(
             f"rank {world.rank}: the first batch: {name_ranks(holders)} brought different bytes for "
-            f"{agreement.name_rows(where)}, which they hold together{unlike}.",
+            f"{agreement.describe_rows(where)}, which they hold together{unlike}.",
             ranks=ranks,
             remedy="Are the samples mapped with something that is not the same on every rank: a clock, an unseeded "
             "random generator, a file of the host?",

@@ -1,4 +1,4 @@
-"""Locate samples in blocks for many steps at a time, and decode a few of these samples at a time."""
+"""Find the samples of many steps in the blocks that were read, and decode a few of them at a time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import BadSample, GatheredRows, Gatherer, Rows
-from allranks.data.plan import Plan, streams_of
+from allranks.data.base import BadSample, BlockRows, GatheredRows, RowGatherer
+from allranks.data.plan import SamplePlan, streams_of
 
 PADDING = BadSample("padding behind the last sample")
 
@@ -28,21 +28,25 @@ class BlockSamples:
     keys: Ids
     positions: Ids
     ids: Ids
-    blocks: Mapping[int, Rows]
+    blocks: Mapping[int, BlockRows]
 
 
-def join_samples(parts: Sequence[BlockSamples]) -> BlockSamples:
+def join_samples(stream_samples: Sequence[BlockSamples]) -> BlockSamples:
     """Return the samples of several streams, joined along the last dimension."""
-    if len(parts) == 1:
-        return parts[0]
+    if len(stream_samples) == 1:
+        return stream_samples[0]
     keys, positions, ids = (
-        np.concatenate([getattr(part, name) for part in parts], -1) if parts else np.empty(0, np.int64)
+        np.concatenate([getattr(part, name) for part in stream_samples], -1)
+        if stream_samples
+        else np.empty(0, np.int64)
         for name in ("keys", "positions", "ids")
     )
-    return BlockSamples(keys, positions, ids, {key: block for part in parts for key, block in part.blocks.items()})
+    return BlockSamples(
+        keys, positions, ids, {key: block for part in stream_samples for key, block in part.blocks.items()}
+    )
 
 
-class Decoder:
+class SampleDecoder:
     """Decodes samples of blocks.
 
     With ``any_order``, samples can be decoded in any order. Then a few are decoded at a time, so that they stay in the
@@ -50,13 +54,13 @@ class Decoder:
     of it.
     """
 
-    def __init__(self, blocks: Mapping[int, Rows]) -> None:
-        self._kinds: dict[Gatherer | None, dict[int, Rows]] = {}
+    def __init__(self, blocks: Mapping[int, BlockRows]) -> None:
+        self._kinds: dict[RowGatherer | None, dict[int, BlockRows]] = {}
         for key, block in blocks.items():
             self._kinds.setdefault(block.gatherer if isinstance(block, GatheredRows) else None, {})[key] = block
         self.any_order = None not in self._kinds
 
-    def samples(self, keys: Ids, positions: Ids) -> list[Any]:
+    def decode_samples(self, keys: Ids, positions: Ids) -> list[Any]:
         """Return the samples at these positions, PADDING if a key is -1; the arrays have one dimension."""
         if len(self._kinds) == 1 and keys.min(initial=0) >= 0:
             ((gatherer, blocks),) = self._kinds.items()
@@ -70,11 +74,17 @@ class Decoder:
         return found
 
 
-def _gather_columns(gatherer: Gatherer | None, blocks: Mapping[int, Rows], keys: Ids, positions: Ids) -> list[Any]:
-    return _block_by_block(blocks, keys, positions) if gatherer is None else gatherer.gather(blocks, keys, positions)
+def _gather_columns(
+    gatherer: RowGatherer | None, blocks: Mapping[int, BlockRows], keys: Ids, positions: Ids
+) -> list[Any]:
+    return (
+        _block_by_block(blocks, keys, positions)
+        if gatherer is None
+        else gatherer.gather_samples(blocks, keys, positions)
+    )
 
 
-def _block_by_block(blocks: Mapping[int, Rows], keys: Ids, rows: Ids) -> list[Any]:
+def _block_by_block(blocks: Mapping[int, BlockRows], keys: Ids, rows: Ids) -> list[Any]:
     """Return the samples of these rows of several blocks, in the order of the arrays."""
     by_block = np.argsort(keys, kind="stable")
     sorted_keys, sorted_rows = keys[by_block], rows[by_block]
@@ -94,14 +104,14 @@ _DECODED = 512  # samples at a time: their lines and objects fill half of a cach
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepChunk:
-    """Some consecutive steps, and the locations of their samples: arrays of the shape (steps, rows)."""
+    """Some consecutive steps, with the location of each of their samples: arrays of shape (steps, rows)."""
 
     steps: range
     located: BlockSamples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Samples:
+class StepSamples:
     """The samples of some steps, step by step and row by row, and their ids with the shape (steps, rows)."""
 
     steps: range
@@ -112,15 +122,20 @@ class Samples:
 class StreamReader(Protocol):
     """A reader of one stream, whose samples must be located in ascending order."""
 
-    def prefetch(self, depths: NDArray[np.int64], /) -> None:
+    def prefetch_blocks(self, depths: NDArray[np.int64], /) -> None:
         """Start to read the blocks of these depths in the background."""
 
-    def locate(self, depths: NDArray[np.int64], /) -> BlockSamples:
+    def locate_samples(self, depths: NDArray[np.int64], /) -> BlockSamples:
         """Return the locations of the samples at these depths; padding after the end of the stream."""
 
 
-def step_chunks(
-    plan: Plan, rows: Sequence[int], steps: range, *, open_stream: Callable[[int], StreamReader], sample_bytes: float
+def locate_step_chunks(
+    plan: SamplePlan,
+    rows: Sequence[int],
+    steps: range,
+    *,
+    open_stream: Callable[[int], StreamReader],
+    sample_bytes: float,
 ) -> Iterator[StepChunk]:
     """Yield chunks of ``steps``, in ascending order, for these rows of the global batches.
 
@@ -137,10 +152,10 @@ def step_chunks(
 
     def prefetch(part: range) -> None:
         for stream, offsets in streams:
-            stream.prefetch(depths(part, offsets))
+            stream.prefetch_blocks(depths(part, offsets))
 
     def locate(part: range, stream: StreamReader, offsets: NDArray[np.int64]) -> BlockSamples:
-        found, shape = stream.locate(depths(part, offsets)), (len(part), len(offsets))
+        found, shape = stream.locate_samples(depths(part, offsets)), (len(part), len(offsets))
         return BlockSamples(
             found.keys.reshape(shape), found.positions.reshape(shape), found.ids.reshape(shape), found.blocks
         )
@@ -155,18 +170,18 @@ def step_chunks(
         part = following
 
 
-def decode_chunks(step_chunks: Iterable[StepChunk], *, workers: int) -> Iterator[Samples]:
+def decode_chunks(located_chunks: Iterable[StepChunk], *, workers: int) -> Iterator[StepSamples]:
     """Yield the decoded samples of chunks, as many at a time as fit the cache, or as make a message for each worker."""
     at_once = _DECODED * max(2 * workers, 1)
-    for chunk in step_chunks:
+    for chunk in located_chunks:
         found = chunk.located
-        decoder = Decoder(found.blocks)
+        decoder = SampleDecoder(found.blocks)
         rows = found.ids.shape[1]
         many = max(at_once // rows, 1) if decoder.any_order else len(chunk.steps)
         for at in range(0, len(chunk.steps), many):
             here = slice(at, at + many)
-            samples = decoder.samples(found.keys[here].ravel(), found.positions[here].ravel())
-            yield Samples(chunk.steps[here], samples, found.ids[here])
+            samples = decoder.decode_samples(found.keys[here].ravel(), found.positions[here].ravel())
+            yield StepSamples(chunk.steps[here], samples, found.ids[here])
 
 
 def _growing_ranges(steps: range, *, most: int) -> Iterator[range]:

@@ -7,16 +7,16 @@ from concurrent.futures import Executor, Future
 
 import numpy as np
 
-from allranks.data.base import GatheredRows, Reader, Rows
-from allranks.data.index import Index
+from allranks.data.base import BlockRows, GatheredRows, Reader
+from allranks.data.index import DatasetIndex
 from allranks.data.mix import MixPlan
-from allranks.data.plan import EpochPlan, Window
+from allranks.data.plan import EpochPlan, StreamWindow
 from allranks.data.step_chunks import BlockSamples, Ids
 
 _AT_ONCE = 4  # blocks that a thread reads before it lets another go on
 
 
-class Stream:
+class SampleStream:
     """One stream of an epoch; its samples must be located in ascending order.
 
     ``pool`` reads blocks ahead. ``first_key`` is the key of the index's block 0, which differs between the parts of a
@@ -26,17 +26,17 @@ class Stream:
     def __init__(self, plan: EpochPlan, stream: int, *, reader: Reader, pool: Executor, first_key: int = 0) -> None:
         self._plan, self._stream, self._first_key = plan, stream, first_key
         self._reader, self._pool = reader, pool
-        self._length = plan.length(stream)
+        self._length = plan.stream_length(stream)
         self._open: list[_OpenWindow] = []
 
-    def prefetch(self, depths: Ids) -> None:
+    def prefetch_blocks(self, depths: Ids) -> None:
         """Start to read the blocks of these depths in the background."""
-        for opened, inside in self._parts(depths):
-            opened.prefetch(inside)
+        for opened, inside in self._split_depths(depths):
+            opened.prefetch_blocks(inside)
 
-    def locate(self, depths: Ids) -> BlockSamples:
+    def locate_samples(self, depths: Ids) -> BlockSamples:
         """Return the locations of the samples at these ascending depths; padding after the end of the stream."""
-        parts = [opened.locate(inside) for opened, inside in self._parts(depths)]
+        parts = [opened.locate_samples(inside) for opened, inside in self._split_depths(depths)]
         if len(depths):
             self._open = [opened for opened in self._open if opened.window.end > depths[-1] + 1]
         if len(parts) == 1 and len(parts[0].keys) == len(depths):
@@ -49,33 +49,35 @@ class Stream:
             at = here.stop
         return BlockSamples(keys, positions, ids, {key: block for part in parts for key, block in part.blocks.items()})
 
-    def _parts(self, depths: Ids) -> list[tuple[_OpenWindow, Ids]]:
+    def _split_depths(self, depths: Ids) -> list[tuple[_OpenWindow, Ids]]:
         """Divide depths at the ends of windows; in each part, the depths are counted from the start of its window."""
         parts, left = [], depths[: np.searchsorted(depths, self._length)]
         while len(left):
-            opened = self._opened(int(left[0]))
+            opened = self._open_window(int(left[0]))
             many = len(left) if left[-1] < opened.window.end else int(np.searchsorted(left, opened.window.end))
             parts.append((opened, left[:many] - opened.window.begin))
             left = left[many:]
         return parts
 
-    def _opened(self, depth: int) -> _OpenWindow:
+    def _open_window(self, depth: int) -> _OpenWindow:
         for opened in self._open:
             if opened.window.begin <= depth < opened.window.end:
                 return opened
-        window = self._plan.window(self._stream, depth)
+        window = self._plan.window_at(self._stream, depth)
         made = _OpenWindow(window, self._plan.index, self._first_key, reader=self._reader, pool=self._pool)
         self._open.append(made)
         return made
 
 
 class _OpenWindow:
-    """A window of which some blocks were requested.
+    """A window of a stream that is being read: some of its blocks were requested.
 
     Its samples are counted from 0, in the order in which they are taken.
     """
 
-    def __init__(self, window: Window, index: Index, first_key: int, *, reader: Reader, pool: Executor) -> None:
+    def __init__(
+        self, window: StreamWindow, index: DatasetIndex, first_key: int, *, reader: Reader, pool: Executor
+    ) -> None:
         self.window = window
         self._first_key, self._reader, self._pool = first_key, reader, pool
         blocks = np.array([piece.block for piece in window.pieces])
@@ -85,37 +87,37 @@ class _OpenWindow:
         # Of the n-th sample of all pieces, n + shift is its row in the block, n + number its id.
         shift = starts - (np.cumsum(counts) - counts)
         self._keys = (blocks + first_key)[piece]
-        self._ids = window.order + (shift + index.first[blocks])[piece]
+        self._ids = window.order + (shift + index.first_ids[blocks])[piece]
         self._positions = window.order + (shift + index.skip[blocks])[piece]  # rows, until their block is there
         self._unread = set((blocks + first_key).tolist())
-        self._requests: dict[int, Future[Rows] | None] = {}  # by key; None: hinted at, and read when it is needed
-        self._there: dict[int, Rows] = {}
+        self._requests: dict[int, Future[BlockRows] | None] = {}  # by key; None: hinted at, and read when it is needed
+        self._there: dict[int, BlockRows] = {}
 
-    def prefetch(self, places: Ids) -> None:
+    def prefetch_blocks(self, places: Ids) -> None:
         if self._unread:
-            self._request(self._unread.intersection(self._keys[places].tolist()))
+            self._request_blocks(self._unread.intersection(self._keys[places].tolist()))
 
-    def locate(self, places: Ids) -> BlockSamples:
+    def locate_samples(self, places: Ids) -> BlockSamples:
         if self._unread or self._requests:
             keys = set(self._keys[places].tolist())
-            self._request(self._unread & keys)
+            self._request_blocks(self._unread & keys)
             for key in self._requests.keys() & keys:
-                self._fetch(key)
+                self._wait_for_block(key)
         return BlockSamples(self._keys[places], self._positions[places], self._ids[places], self._there)
 
-    def _request(self, keys: Iterable[int]) -> None:
+    def _request_blocks(self, keys: Iterable[int]) -> None:
         """Request blocks: the system prefetches a block, or a thread reads several blocks one after the other."""
         wanted = list(keys)
         self._unread.difference_update(wanted)
         self._requests |= {key: None for key in wanted if self._reader.hint(key - self._first_key)}
         wanted = [key for key in wanted if key not in self._requests]
         for at in range(0, len(wanted), _AT_ONCE):
-            futures = {key: Future[Rows]() for key in wanted[at : at + _AT_ONCE]}
+            futures = {key: Future[BlockRows]() for key in wanted[at : at + _AT_ONCE]}
             self._requests |= futures
             requests = [(key - self._first_key, future) for key, future in futures.items()]
             self._pool.submit(_fill_futures, self._reader, requests)
 
-    def _fetch(self, key: int) -> None:
+    def _wait_for_block(self, key: int) -> None:
         """Wait for a requested block, and replace its row numbers by the positions that its decoder reads."""
         request = self._requests.pop(key)
         rows = self._reader.read(key - self._first_key) if request is None else request.result()
@@ -125,7 +127,7 @@ class _OpenWindow:
             self._positions[here] = rows.positions()[self._positions[here]]
 
 
-def _fill_futures(reader: Reader, requests: Sequence[tuple[int, Future[Rows]]]) -> None:
+def _fill_futures(reader: Reader, requests: Sequence[tuple[int, Future[BlockRows]]]) -> None:
     for block, future in requests:
         try:
             future.set_result(reader.read(block))
@@ -139,23 +141,23 @@ class MixStream:
     def __init__(self, plan: MixPlan, stream: int, *, readers: Sequence[Reader], pool: Executor) -> None:
         self._plan, self._stream = plan, stream
         self._readers, self._pool = readers, pool
-        self._length = plan.length(stream)
-        self._streams: dict[tuple[int, int], Stream] = {}
-        blocks = [len(plan.part(number, 0).index) for number in range(len(readers))]
+        self._length = plan.stream_length(stream)
+        self._streams: dict[tuple[int, int], SampleStream] = {}
+        blocks = [len(plan.part_plan(number, 0).index) for number in range(len(readers))]
         self._first_keys = np.cumsum([0, *blocks]).tolist()
 
-    def prefetch(self, depths: Ids) -> None:
+    def prefetch_blocks(self, depths: Ids) -> None:
         """Start to read the blocks of these depths in the background."""
-        for stream, _, _, inside in self._parts(depths):
-            stream.prefetch(inside)
+        for stream, _, _, inside in self._split_depths(depths):
+            stream.prefetch_blocks(inside)
 
-    def locate(self, depths: Ids) -> BlockSamples:
+    def locate_samples(self, depths: Ids) -> BlockSamples:
         """Return the locations of the samples at these ascending depths; padding after the end of the stream."""
         keys, positions, ids = np.full((3, len(depths)), -1, np.int64)
-        blocks: dict[int, Rows] = {}
+        blocks: dict[int, BlockRows] = {}
         begun: dict[int, int] = {}
-        for stream, (number, epoch), places, inside in self._parts(depths):
-            found = stream.locate(inside)
+        for stream, (number, epoch), places, inside in self._split_depths(depths):
+            found = stream.locate_samples(inside)
             keys[places], positions[places], ids[places] = (
                 found.keys,
                 found.positions,
@@ -168,20 +170,26 @@ class MixStream:
                 del self._streams[number, epoch]
         return BlockSamples(keys, positions, ids, blocks)
 
-    def _parts(self, depths: Ids) -> Iterator[tuple[Stream, tuple[int, int], Ids, Ids]]:
+    def _split_depths(self, depths: Ids) -> Iterator[tuple[SampleStream, tuple[int, int], Ids, Ids]]:
         """Yield (stream, (part number, epoch), positions in ``depths``, depths in that stream) for each part."""
-        turns = self._plan.turns(self._stream, depths[: np.searchsorted(depths, self._length)])
+        turns = self._plan.mix_positions(self._stream, depths[: np.searchsorted(depths, self._length)])
         for number in np.unique(turns.part).tolist():
             places = np.flatnonzero(turns.part == number)
-            epochs, inside = np.divmod(turns.number[places], self._plan.part(number, 0).length(self._stream))
+            epochs, inside = np.divmod(
+                turns.number[places], self._plan.part_plan(number, 0).stream_length(self._stream)
+            )
             for epoch in np.unique(epochs).tolist():
                 here = epochs == epoch
-                yield self._opened(number, epoch), (number, epoch), places[here], inside[here]
+                yield self._open_part_stream(number, epoch), (number, epoch), places[here], inside[here]
 
-    def _opened(self, number: int, epoch: int) -> Stream:
+    def _open_part_stream(self, number: int, epoch: int) -> SampleStream:
         if (number, epoch) not in self._streams:
-            plan, reader, first_key = self._plan.part(number, epoch), self._readers[number], self._first_keys[number]
-            self._streams[number, epoch] = Stream(
+            plan, reader, first_key = (
+                self._plan.part_plan(number, epoch),
+                self._readers[number],
+                self._first_keys[number],
+            )
+            self._streams[number, epoch] = SampleStream(
                 plan, self._stream, reader=reader, pool=self._pool, first_key=first_key
             )
         return self._streams[number, epoch]

@@ -16,7 +16,7 @@ from allranks.data.plan import rows_of_part
 from allranks.errors import DataError
 
 
-def rows_of(where: object, *, global_batch: int, rank: int) -> range | None:
+def rows_of_process(where: object, *, global_batch: int, rank: int) -> range | None:
     """Return the rows of this rank's coordinate along the mesh dimensions that divide the batch.
 
     Several dimensions count as one, in which the last named dimension varies fastest. None if ``where`` is neither a
@@ -62,7 +62,7 @@ def to_training(batch: Any, device: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def seeded() -> Iterator[None]:
+def seeded_generator() -> Iterator[None]:
     """Seed torch's CPU generator equally on all ranks in this block, and restore the generator afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)

@@ -23,7 +23,7 @@ OnError = Literal["raise", "mask"]
 
 @dataclass(frozen=True, slots=True)
 class _Operation:
-    """A function of a sample, and how to call it.
+    """A user's function of a sample, with the options that say how to call it.
 
     - ``random``: the function also gets a numpy Generator for the sample, the same in every run of this seed and epoch.
     - ``batched``: the function gets lists (of samples, and of Generators) and returns a list of equal length. It must
@@ -40,12 +40,12 @@ class _Operation:
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
-            raise DataError(f"expected a function of a sample, found {self.name}.")
+            raise DataError(f"expected a function of a sample, found {self.function_name}.")
         if self.on_error not in ("raise", "mask"):
-            raise DataError(f'on_error of {self.name} is {self.on_error!r}; expected "raise" or "mask".')
+            raise DataError(f'on_error of {self.function_name} is {self.on_error!r}; expected "raise" or "mask".')
 
     @property
-    def name(self) -> str:
+    def function_name(self) -> str:
         """The name of the function, for errors."""
         return str(getattr(self.fn, "__qualname__", None) or type(self.fn).__qualname__)
 
@@ -53,28 +53,28 @@ class _Operation:
     def takes_many(self) -> bool:
         return bool(getattr(self.fn, "batched", False) if self.batched is None else self.batched)
 
-    def outcome(self, sample: Any, result: Any) -> Any:
-        """Return the sample's new value; ``result`` is what the function returned for the sample."""
-        if isinstance(self, Filter):
-            return sample if result else BadSample(f"left out by {self.name}", filtered=True)
+    def value_after(self, sample: Any, result: Any) -> Any:
+        """Return the sample after the operation. ``result`` is what the function returned for the sample."""
+        if isinstance(self, FilterOperation):
+            return sample if result else BadSample(f"left out by {self.function_name}", filtered=True)
         return result
 
 
 @dataclass(frozen=True, slots=True)
-class Map(_Operation):
+class MapOperation(_Operation):
     """Replaces each sample by the function's result. If the result is a BadSample, the row is masked."""
 
 
 @dataclass(frozen=True, slots=True)
-class Filter(_Operation):
+class FilterOperation(_Operation):
     """Masks the rows of samples for which the function returns a false value. All samples keep their rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class TransformChain:
     """Several operations, applied one after the other. ``seed`` decides their random numbers."""
 
-    operations: tuple[Map | Filter, ...] = ()
+    operations: tuple[MapOperation | FilterOperation, ...] = ()
     seed: int = 0
 
     def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> list[Any]:
@@ -85,8 +85,8 @@ class Chain:
         done, names = list(samples), ids.tolist()
         for number, operation in enumerate(self.operations):
             live = [at for at, sample in enumerate(done) if not isinstance(sample, BadSample)]
-            turn = _Turn(operation, (int(self.seed), int(epoch)), number)
-            results = turn.all([done[at] for at in live], [names[at] for at in live])
+            turn = _OperationRun(operation, (int(self.seed), int(epoch)), number)
+            results = turn.apply_to_all([done[at] for at in live], [names[at] for at in live])
             for at, result in zip(live, results, strict=True):
                 done[at] = result
         return done
@@ -99,9 +99,9 @@ class MixedChain:
     ``chains[i]`` is for the samples with ids from ``bases[i]`` to ``bases[i + 1]``; then ``common`` is for all samples.
     """
 
-    chains: tuple[Chain, ...]
+    chains: tuple[TransformChain, ...]
     bases: tuple[int, ...]
-    common: Chain
+    common: TransformChain
 
     def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> list[Any]:
         """Return the samples with these ids after all operations, in the same positions."""
@@ -117,41 +117,41 @@ class MixedChain:
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
-    """One operation of a chain in one epoch, with the number of the operation in the chain."""
+class _OperationRun:
+    """Applies operation number ``number`` of a chain to samples of one epoch."""
 
-    operation: Map | Filter
+    operation: MapOperation | FilterOperation
     seed: tuple[int, int]
     number: int
 
-    def all(self, samples: list[Any], ids: list[int]) -> list[Any]:
+    def apply_to_all(self, samples: list[Any], ids: list[int]) -> list[Any]:
         if not self.operation.takes_many:
-            return [self._one(sample, name) for sample, name in zip(samples, ids, strict=True)]
-        return self._many(samples, ids) if samples else []
+            return [self._apply_to_one(sample, name) for sample, name in zip(samples, ids, strict=True)]
+        return self._apply_to_batch(samples, ids) if samples else []
 
-    def _one(self, sample: Any, name: int) -> Any:
+    def _apply_to_one(self, sample: Any, name: int) -> Any:
         operation = self.operation
         try:
             result = operation.fn(sample, self._generator(name)) if operation.random else operation.fn(sample)
         except Exception as error:
-            return self._failed(error, name)
-        return operation.outcome(sample, result)
+            return self._handle_failure(error, name)
+        return operation.value_after(sample, result)
 
-    def _many(self, samples: list[Any], ids: list[int]) -> list[Any]:
+    def _apply_to_batch(self, samples: list[Any], ids: list[int]) -> list[Any]:
         """Call the function once for all samples; if that raises, once for each sample, to find the one that fails."""
         try:
-            return self._call(samples, ids)
+            return self._call_function(samples, ids)
         except Exception as error:
             if len(samples) == 1:
-                return [self._failed(error, ids[0])]
-            found = [self._many([sample], [name])[0] for sample, name in zip(samples, ids, strict=True)]
+                return [self._handle_failure(error, ids[0])]
+            found = [self._apply_to_batch([sample], [name])[0] for sample, name in zip(samples, ids, strict=True)]
             if not any(isinstance(one, BadSample) and not one.filtered for one in found):
                 raise self._error(
                     error, f"{len(ids)} samples together (from {ids[0]} on), and for none alone"
                 ) from error
             return found
 
-    def _call(self, samples: list[Any], ids: list[int]) -> list[Any]:
+    def _call_function(self, samples: list[Any], ids: list[int]) -> list[Any]:
         operation = self.operation
         generators = ([self._generator(name) for name in ids],) if operation.random else ()
         results = operation.fn(samples, *generators)
@@ -160,19 +160,19 @@ class _Turn:
                 f"the function returned {len(results)} results for {len(samples)} samples: expected one "
                 "result per sample"
             )
-        return [operation.outcome(sample, result) for sample, result in zip(samples, results, strict=True)]
+        return [operation.value_after(sample, result) for sample, result in zip(samples, results, strict=True)]
 
     def _generator(self, name: int) -> np.random.Generator:
-        return order.generator(order.key("augment", *self.seed, name, self.number))
+        return order.generator(order.key_of_words("augment", *self.seed, name, self.number))
 
-    def _failed(self, error: Exception, name: int) -> BadSample:
+    def _handle_failure(self, error: Exception, name: int) -> BadSample:
         """Return the BadSample for a sample that failed, or raise DataError. A MemoryError is never masked."""
         if self.operation.on_error == "raise" or isinstance(error, MemoryError):
             raise self._error(error, f"sample {name}", name) from error
-        return BadSample(f"{self.operation.name} raised {text_of(error)}")
+        return BadSample(f"{self.operation.function_name} raised {text_of(error)}")
 
     def _error(self, error: Exception, where: str, sample: int | None = None) -> DataError:
-        what = f"{self.operation.name} raised {type(error).__name__} for {where} in epoch {self.seed[1]}"
+        what = f"{self.operation.function_name} raised {type(error).__name__} for {where} in epoch {self.seed[1]}"
         return DataError(
             f"{what}: {message_of(error)}.",
             sample=sample,

@@ -14,9 +14,9 @@ from typing import Any
 
 from torch.utils.data import DataLoader, dataloader
 
-from allranks.data.epochs import Epochs
+from allranks.data.epochs import EpochTracker
 from allranks.data.snapshot import Snapshot
-from allranks.data.steps import Steps
+from allranks.data.steps import LoaderSteps
 from allranks.errors import DataError
 
 _DEEPEST = 8
@@ -29,16 +29,17 @@ def _none() -> int:
 class EpochReader:
     """The base of allranks' data sets and samplers: counts epochs, and the position of the training loop in them."""
 
-    _steps: Steps | None
-    _epochs: Epochs
+    _steps: LoaderSteps | None
+    _epochs: EpochTracker
     # A DataLoader, and how many of its batches whoever iterates over it holds back from the loop.
     _held_back: tuple[Any, Callable[[], int]] = (None, _none)
     _not_seen: Callable[[], int] = staticmethod(_none)  # the same, of a DataLoader that saves its own states
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch that the loop is in, from 0 on. Before the first batch of a resumed program, it is
-        the epoch in which that program continues.
+        """The number of the epoch that the loop is in, from 0 on.
+
+        Before the first batch of a resumed program, it is the epoch in which that program continues.
         """
         return self._epochs.epoch
 
@@ -59,9 +60,9 @@ class EpochReader:
         """
         steps = self._here()
         if step is None:
-            epoch, step = self._epochs.now()
-            return steps.state(epoch, max(step - self._not_seen(), steps.first(epoch)))
-        return steps.state(self._epochs.of(step), step)
+            epoch, step = self._epochs.current_position()
+            return steps.state(epoch, max(step - self._not_seen(), steps.first_step(epoch)))
+        return steps.state(self._epochs.epoch_after_step(step), step)
 
     def hold_back(self, loader: DataLoader[Any], batches: Callable[[], int]) -> None:
         """Correct the count of batches for a loop that has got ``batches()`` fewer than ``loader`` has yielded.
@@ -77,7 +78,7 @@ class EpochReader:
         """Begin an iteration over this data set. ``in_process``: it is read in this process, not by workers."""
         raise NotImplementedError
 
-    def _here(self) -> Steps:
+    def _here(self) -> LoaderSteps:
         if self._steps is None:
             raise DataError(
                 "state: this copy of the loader is in a worker process, which does not know the "
@@ -126,7 +127,7 @@ def _watch(base: Any) -> None:
             if reader is loader.dataset:
                 reader._begin(taken, in_process=not loader.num_workers)
             else:
-                reader._epochs.follow(taken)
+                reader._epochs.follow_count(taken)
 
     @wraps(reset)
     def again(self: Any, loader: Any, first_iter: bool = False, *args: Any, **kwargs: Any) -> None:
@@ -137,7 +138,7 @@ def _watch(base: Any) -> None:
         reset(self, loader, first_iter, *args, **kwargs)
         for reader, taken in counted:
             if reader is not loader.dataset:
-                reader._epochs.follow(taken)
+                reader._epochs.follow_count(taken)
 
     base.__init__, base._reset = init, again
 

@@ -9,10 +9,10 @@ from typing import Any
 import grain  # type: ignore[import-untyped]
 
 from allranks.data.batch import Batch
-from allranks.data.epochs import Epochs
-from allranks.data.recipe import Recipe
+from allranks.data.epochs import EpochTracker
+from allranks.data.recipe import DatasetRecipe
 from allranks.data.snapshot import Snapshot
-from allranks.data.steps import StepMaker, Steps, open_steps
+from allranks.data.steps import LoaderSteps, StepMaker, open_steps
 from allranks.errors import DataError
 from allranks.world.base import World
 from allranks.world.detect import current
@@ -34,27 +34,33 @@ class Batches(grain.IterDataset):  # type: ignore[misc]
     """
 
     def __init__(
-        self, data: Recipe, world: World | None = None, *, rows: object = None, state: Mapping[str, Any] | None = None
+        self,
+        data: DatasetRecipe,
+        world: World | None = None,
+        *,
+        rows: object = None,
+        state: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         steps, self._maker = open_steps(data, world or current(), rows=rows, state=state)
-        self._steps: Steps | None = steps
-        self._epochs = Epochs(len(steps), steps.epoch, steps.step)
+        self._steps: LoaderSteps | None = steps
+        self._epochs = EpochTracker(len(steps), steps.epoch, steps.step)
         self._fixed: tuple[int, int] | None = None
         self._start, self._every = 0, 1
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch that the loop is in, from 0 on. Before the first iteration of a resumed program, it
-        is the epoch in which that program continues.
+        """The number of the epoch that the loop is in, from 0 on.
+
+        Before the first iteration of a resumed program, it is the epoch in which that program continues.
         """
         return self._fixed[0] if self._fixed else self._epochs.epoch
 
     def __iter__(self) -> grain.DatasetIterator:
-        epoch, begin = self._fixed or self._epochs.next()
+        epoch, begin = self._fixed or self._epochs.next_iteration()
         made = _WorkerIterator(self._maker, epoch, begin, (self._start, self._every))
         if self._fixed is None:
-            self._epochs.begin(lambda: made.taken)
+            self._epochs.begin_iteration(lambda: made.taken)
         return made
 
     def mp_prefetch(self, *args: Any, **how: Any) -> grain.IterDataset:
@@ -63,11 +69,11 @@ class Batches(grain.IterDataset):  # type: ignore[misc]
 
     def of_epoch(self, epoch: int) -> Batches:
         """Return the batches of one epoch. For the epoch of the loaded state, they begin at the state's position."""
-        return self._at(epoch, self._here().first(epoch))
+        return self._at(epoch, self._here().first_step(epoch))
 
     def state(self, step: int) -> Snapshot:
         """Return the state after this epoch's first ``step`` steps, including those of earlier jobs: see ``Loader``."""
-        epoch = self._fixed[0] if self._fixed else self._epochs.of(step)
+        epoch = self._fixed[0] if self._fixed else self._epochs.epoch_after_step(step)
         return self._here().state(epoch, step)
 
     def set_slice(self, sl: slice, sequential_slice: bool = False) -> None:
@@ -80,7 +86,7 @@ class Batches(grain.IterDataset):  # type: ignore[misc]
         other._steps, other._fixed = self._steps, (epoch, begin)
         return other
 
-    def _here(self) -> Steps:
+    def _here(self) -> LoaderSteps:
         if self._steps is None:
             raise DataError(
                 "state: this copy of the loader is in a worker process, which does not know the "
@@ -102,10 +108,10 @@ class _PrefetchedBatches(grain.IterDataset):  # type: ignore[misc]
 
     def __iter__(self) -> grain.DatasetIterator:
         one = self._batches
-        place = one._fixed or one._epochs.next()
+        place = one._fixed or one._epochs.next_iteration()
         made = _CountingIterator(iter(self._prefetch(one._at(*place))))
         if one._fixed is None:
-            one._epochs.begin(lambda: made.taken)
+            one._epochs.begin_iteration(lambda: made.taken)
         return made
 
 
@@ -147,7 +153,7 @@ class _WorkerIterator(grain.DatasetIterator):  # type: ignore[misc]
     def __next__(self) -> dict[str, Any]:
         if self._made is None:
             following = self._begin + self._start + self.taken * self._every
-            self._made = self._maker.batches(self._epoch, following, every=self._every)
+            self._made = self._maker.make_batches(self._epoch, following, stride=self._every)
         batch = next(self._made, None)
         if batch is None:
             self._ended = True

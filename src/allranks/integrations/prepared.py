@@ -44,7 +44,7 @@ def _follow_shards(module: Any) -> None:
     def iterate(self: Any) -> Iterator[Any]:
         for reader, around in readers_of(self.base_dataloader):
             # It counts the epochs of this process that ran to their end, and names them.
-            self.iteration = reader._epochs.number()
+            self.iteration = reader._epochs.argument_of_set_epoch()
             _skip_once(reader, [self, *around])
             # One batch is fetched ahead, to know the last.
             reader.hold_back(self.base_dataloader, lambda: int(not self.end_of_dataloader))
@@ -59,7 +59,7 @@ def _skip_once(reader: EpochReader, skipping: list[Any]) -> None:
 
     Raises DataError if the numbers of skipped batches differ.
     """
-    epoch, first = reader._epochs.next()
+    epoch, first = reader._epochs.next_iteration()
     for one in skipping:
         skip = getattr(one, "skip_batches", 0)
         if not (skip and first):

@@ -14,13 +14,13 @@ import torch
 from torch.utils.data import IterableDataset, Sampler, get_worker_info
 
 from allranks.data.batch import Batch
-from allranks.data.epochs import Epochs
-from allranks.data.plan import EpochPlan, Tail, layout
-from allranks.data.recipe import Recipe
+from allranks.data.epochs import EpochTracker
+from allranks.data.plan import EpochPlan, Tail, choose_layout
+from allranks.data.recipe import DatasetRecipe
 from allranks.data.snapshot import Snapshot
 from allranks.data.sources.sequence import Indexable, sequence
 from allranks.data.start import sample_facts
-from allranks.data.steps import StepMaker, Steps, open_steps
+from allranks.data.steps import LoaderSteps, StepMaker, open_steps
 from allranks.errors import DataError
 from allranks.integrations import prepared
 from allranks.integrations.dataloader import EpochReader
@@ -48,13 +48,18 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
     """
 
     def __init__(
-        self, data: Recipe, world: World | None = None, *, rows: object = None, state: Mapping[str, Any] | None = None
+        self,
+        data: DatasetRecipe,
+        world: World | None = None,
+        *,
+        rows: object = None,
+        state: Mapping[str, Any] | None = None,
     ) -> None:
         steps, self._maker = open_steps(data, world or current(), rows=rows, state=state)
-        self._steps: Steps | None = steps
+        self._steps: LoaderSteps | None = steps
         self._place = torch.zeros(2, dtype=torch.int64)
         self._place.share_memory_()  # type: ignore[no-untyped-call]  # so that workers see which epoch begins
-        self._epochs = Epochs(len(steps), steps.epoch, steps.step, place=self._place)
+        self._epochs = EpochTracker(len(steps), steps.epoch, steps.step, place=self._place)
         self._length = len(steps)
         self._begun_by_loader = False
         self._reading: _EpochReading | None = None
@@ -74,8 +79,8 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
         if get_worker_info() is not None and self._reading is not None:
             one = self._reading
             return {"epoch": one.epoch, "step": one.step, "workers": one.every, "begin": one.begin}
-        epoch, step = self._epochs.now()
-        return {"epoch": epoch, "step": step, "workers": 1, "begin": self._epochs.first(epoch)}
+        epoch, step = self._epochs.current_position()
+        return {"epoch": epoch, "step": step, "workers": 1, "begin": self._epochs.first_step(epoch)}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Continue at the position of a ``state_dict``. Call it in the same worker, or in the process that made this.
@@ -101,9 +106,9 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
             self._place[0], self._place[1] = epoch, state.get("begin", int(self._place[1]))
             return
         self._begun_by_loader = False
-        self._epochs.load(epoch, step)
+        self._epochs.set_position(epoch, step)
         if self._steps is not None:
-            self._steps.go_on(epoch, step)
+            self._steps.continue_after(epoch, step)
 
     def _of_worker(self, number: int, workers: int) -> _EpochReading:
         """Return the iterator over a worker's part of the iteration that the main process has begun."""
@@ -114,17 +119,17 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
 
     def _of_process(self) -> _EpochReading:
         if self._begun_by_loader:
-            epoch, begin = self._epochs.place
+            epoch, begin = self._epochs.iteration_start
         else:
-            epoch, begin = self._epochs.next()
+            epoch, begin = self._epochs.next_iteration()
         reading = _EpochReading(self._maker, epoch, begin, begin, 1)
         if not self._begun_by_loader:
-            self._epochs.begin(lambda: reading.step - begin)
+            self._epochs.begin_iteration(lambda: reading.step - begin)
         self._begun_by_loader = False
         return reading
 
     def _begin(self, taken: Any, *, in_process: bool) -> None:
-        self._epochs.begin(taken)
+        self._epochs.begin_iteration(taken)
         self._begun_by_loader = in_process
 
     def __getstate__(self) -> dict[str, Any]:
@@ -140,7 +145,7 @@ class _EpochReading(Iterator[dict[str, Any]]):
 
     def __next__(self) -> dict[str, Any]:
         if self._made is None:
-            self._made = self._maker.batches(self.epoch, self.step, every=self.every)
+            self._made = self._maker.make_batches(self.epoch, self.step, stride=self.every)
         batch = next(self._made)
         self.step = batch.step + self.every
         return batch.to_torch()
@@ -169,12 +174,12 @@ class BatchSampler(EpochReader, Sampler[list[int]]):
     ) -> None:
         source = sequence(range(samples) if isinstance(samples, int) else samples)
         index = source.index()
-        how = layout(index, global_batch=global_batch, seed=seed, shuffle=shuffle, streams=1, tail=tail)
+        how = choose_layout(index, global_batch=global_batch, seed=seed, shuffle=shuffle, streams=1, tail=tail)
         of = world or current()
         compared = {} if isinstance(samples, int) else sample_facts([source], of)
-        steps = Steps(lambda epoch: EpochPlan(index, how, epoch), of, rows=None, state=state, compared=compared)
-        self._steps: Steps | None = steps
-        self._epochs = Epochs(len(steps), steps.epoch, steps.step)
+        steps = LoaderSteps(lambda epoch: EpochPlan(index, how, epoch), of, rows=None, state=state, compared=compared)
+        self._steps: LoaderSteps | None = steps
+        self._epochs = EpochTracker(len(steps), steps.epoch, steps.step)
 
     def __len__(self) -> int:
         """Return the number of batches of a complete epoch; it is equal on every rank."""
@@ -196,13 +201,13 @@ class BatchSampler(EpochReader, Sampler[list[int]]):
 
     def _go_on(self, order: _EpochOrder, epoch: int, step: int) -> None:
         """Move an iteration, and the sampler, to the position of a saved state."""
-        self._here().go_on(epoch, step)
-        self._epochs.load(epoch, step)
+        self._here().continue_after(epoch, step)
+        self._epochs.set_position(epoch, step)
         self._start(order)
 
     def _start(self, order: _EpochOrder) -> None:
         # A DataLoader with workers begins two iterations, and takes its batches from the second.
-        order.epoch, begin = self._epochs.begin(lambda: order.step - begin, lambda: order.asked)
+        order.epoch, begin = self._epochs.begin_iteration(lambda: order.step - begin, lambda: order.asked)
         order.step = begin
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from allranks.data.base import Rows
+from allranks.data.base import BlockRows
 from allranks.data.sources.columns import TableRows
-from allranks.data.sources.file import FileBytes, changed
-from allranks.data.sources.files import Block, FileSource, OpenFile, Scan
-from allranks.data.sources.patterns import Pattern, place
-from allranks.data.sources.types import Types
+from allranks.data.sources.file import FileBytes, data_changed_error
+from allranks.data.sources.files import FileScan, FileSource, IndexBlock, OpenFile
+from allranks.data.sources.patterns import Pattern, parse_pattern
+from allranks.data.sources.types import ColumnTypes
 from allranks.digest import digest, show
 from allranks.errors import DataError
 
@@ -30,15 +30,15 @@ def arrow(pattern: Pattern, *, columns: Sequence[str] | None = None, cache: str 
     given. Indexing reads only the heads of the messages. Files are read, not memory-mapped, because a map of a
     truncated file kills the process. Columns with dictionaries are not supported. Values are as for ``parquet``.
     """
-    return FileSource(place(pattern), ArrowMessages(None if columns is None else tuple(columns)), cache)
+    return FileSource(parse_pattern(pattern), ArrowFormat(None if columns is None else tuple(columns)), cache)
 
 
 @dataclass(frozen=True, slots=True)
-class ArrowMessages:
+class ArrowFormat:
     """The file format of the source ``arrow``. With ``types``, indexing refuses a file with other types."""
 
     columns: tuple[str, ...] | None
-    types: Types | None = None
+    types: ColumnTypes | None = None
 
     @property
     def kind(self) -> str:
@@ -49,15 +49,15 @@ class ArrowMessages:
         return (".arrow", ".feather", ".ipc", ".arrows")
 
     @property
-    def settings(self) -> tuple[str, ...]:
+    def block_settings(self) -> tuple[str, ...]:
         return () if self.types is None else (self.types.digest,)
 
     def is_quick(self, _name: str) -> bool:
         return False
 
-    def scan(self, file: FileBytes) -> Scan:
+    def scan_file(self, file: FileBytes) -> FileScan:
         """Return the record batches of a file as blocks; begin and end are the bytes of their messages."""
-        heads = list(_heads(file))
+        heads = list(_message_heads(file))
         if not heads or heads[0].kind != _SCHEMA:
             raise _no_arrow(file, 0, "it does not begin with a schema")
         if any(head.kind == _DICTIONARY for head in heads):
@@ -67,12 +67,12 @@ class ArrowMessages:
                 remedy="Write them as plain columns (cast them to the type of their values).",
             )
         if self.types is not None:
-            self.types.check(_schema(file, heads[0]), file.path, only=self.columns)
+            self.types.check_schema(_read_schema(file, heads[0]), file.path, column_names=self.columns)
         batches = tuple((head.begin, head.end, head.rows, 0) for head in heads if head.kind == _BATCH)
-        return Scan(batches, show(digest(*(head.data for head in heads)))[:16])
+        return FileScan(batches, show(digest(*(head.data for head in heads)))[:16])
 
     def open(self, file: FileBytes, stamp: str) -> OpenFile:  # noqa: ARG002  of all heads: too many to read again
-        schema = _schema(file, next(_heads(file)))
+        schema = _read_schema(file, next(_message_heads(file)))
         missing = [name for name in self.columns or () if name not in schema.names]
         if missing:
             raise DataError(
@@ -91,7 +91,7 @@ class ArrowFile:
     schema: pa.Schema
     columns: tuple[str, ...] | None
 
-    def rows(self, block: Block) -> Rows:
+    def read_block(self, block: IndexBlock) -> BlockRows:
         where = f"{self.file.path}, record batch in bytes {block.begin:,} to {block.end:,}"
         data = self.file.read(block.begin, block.end - block.begin)
         try:
@@ -104,13 +104,13 @@ class ArrowFile:
                 f"{where}, cannot be decoded: {error}.", path=self.file.path, remedy="Write or fetch the file again."
             ) from error
         if table.num_rows < block.stop:
-            raise changed(where, f"{block.stop} rows", f"{table.num_rows}")
+            raise data_changed_error(where, f"{block.stop} rows", f"{table.num_rows}")
         return rows
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
-    """The head of a message.
+class _MessageHead:
+    """The header of one Arrow message.
 
     The message is at bytes ``begin`` to ``end`` of the file. ``data`` is the head itself; ``rows`` is the number of
     rows of a record batch.
@@ -123,11 +123,11 @@ class _Head:
     rows: int
 
 
-def _schema(file: FileBytes, head: _Head) -> pa.Schema:
+def _read_schema(file: FileBytes, head: _MessageHead) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(file.read(head.begin, head.end - head.begin)))
 
 
-def _heads(file: FileBytes) -> Iterator[_Head]:
+def _message_heads(file: FileBytes) -> Iterator[_MessageHead]:
     """Yield the heads of the messages of a file; only the heads are read."""
     at = len(_MAGIC) if file.read(0, min(len(_MAGIC), file.nbytes)) == _MAGIC else 0
     while at + 8 <= file.nbytes:
@@ -141,34 +141,34 @@ def _heads(file: FileBytes) -> Iterator[_Head]:
             raise _no_arrow(file, at, f"a message's head would be {size} bytes long")
         data = peek[8 : 8 + size] if 8 + size <= len(peek) else file.read(at + 8, size)
         try:
-            kind, body, rows = _parsed(data)
+            kind, body, rows = _parse_head(data)
         except struct.error as error:
             raise _no_arrow(file, at, f"a message's head is damaged ({error})") from error
         end = at + 8 + size + body
         if body < 0 or end > file.nbytes:
             raise _no_arrow(file, at, f"a message would end at byte {end:,}")
-        yield _Head(kind, at, end, data, rows)
+        yield _MessageHead(kind, at, end, data, rows)
         at = end
 
 
-def _parsed(data: bytes) -> tuple[int, int, int]:
+def _parse_head(data: bytes) -> tuple[int, int, int]:
     """Return the type of a message, the bytes of its body, and the rows of a record batch (0 for other messages).
 
     A head is a flatbuffer (Message.fbs). The fields of a table are found through a table of offsets, 0 for missing
     fields.
     """
     (message,) = struct.unpack_from("<I", data, 0)
-    kind_at, header_at, body_at = (_field(data, message, number) for number in (1, 2, 3))
+    kind_at, header_at, body_at = (_field_position(data, message, number) for number in (1, 2, 3))
     kind = data[kind_at] if kind_at else 0
     body = struct.unpack_from("<q", data, body_at)[0] if body_at else 0
     if kind != _BATCH or not header_at:
         return kind, body, 0
     batch = header_at + struct.unpack_from("<I", data, header_at)[0]
-    length_at = _field(data, batch, 0)
+    length_at = _field_position(data, batch, 0)
     return kind, body, struct.unpack_from("<q", data, length_at)[0] if length_at else 0
 
 
-def _field(data: bytes, table: int, number: int) -> int:
+def _field_position(data: bytes, table: int, number: int) -> int:
     """Return the position of a field of a flatbuffer table; 0 if the field is missing."""
     offsets = table - struct.unpack_from("<i", data, table)[0]
     (size,) = struct.unpack_from("<H", data, offsets)

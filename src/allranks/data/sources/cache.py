@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Sequence
 
-from allranks.data.index import Index
+from allranks.data.index import DatasetIndex
 from allranks.data.sources.listing import ListedFile
 from allranks.digest import digest, show
 from allranks.errors import DataError, NotThere, StorageError
@@ -37,7 +37,7 @@ class IndexCache:
             if users := _users_folder():
                 self._places.append((open_storage(users), f"{elsewhere}.index"))
 
-    def load(self) -> tuple[Index, dict[str, ListedFile]] | None:
+    def load_index(self) -> tuple[DatasetIndex, dict[str, ListedFile]] | None:
         """Return the cached index, and its files with their sizes and times; None if nothing is cached.
 
         A damaged or unreadable index counts as none, and a warning is logged.
@@ -51,7 +51,7 @@ class IndexCache:
                 log("%s/%s: %s It is built anew.", storage.url, path, error, level=logging.WARNING)
         return None
 
-    def place(self) -> tuple[str, int] | None:
+    def stored_place(self) -> tuple[str, int] | None:
         """Return the address of the cached index, and its size in bytes; None if nothing is cached."""
         for storage, path in self._places:
             nbytes = storage.size(path)
@@ -59,7 +59,7 @@ class IndexCache:
                 return f"{storage.url.rstrip('/')}/{path}", nbytes
         return None
 
-    def store(self, index: Index, files: Sequence[ListedFile]) -> None:
+    def store_index(self, index: DatasetIndex, files: Sequence[ListedFile]) -> None:
         """Store an index of these files. If it cannot be stored, a warning is logged."""
         data = _encode_index(index, files)
         refused: list[StorageError] = []
@@ -79,14 +79,14 @@ def _users_folder() -> str | None:
     return os.path.join(folder, "allranks", "index") if os.path.isabs(folder) else None
 
 
-def _encode_index(index: Index, listed: Sequence[ListedFile]) -> bytes:
+def _encode_index(index: DatasetIndex, listed: Sequence[ListedFile]) -> bytes:
     files = [[one.name, one.nbytes, one.modified] for one in listed]
     head = json.dumps({"cache": _FORMAT, "files": files}, separators=(",", ":")).encode()
     body = head + b"\n" + index.encode()
     return show(digest(body)).encode() + b"\n" + body
 
 
-def _decode_index(data: bytes) -> tuple[Index, dict[str, ListedFile]]:
+def _decode_index(data: bytes) -> tuple[DatasetIndex, dict[str, ListedFile]]:
     seal, _, body = data.partition(b"\n")
     if seal != show(digest(body)).encode():
         raise DataError("the index is damaged: its digest differs from the digest of its content.")
@@ -94,4 +94,6 @@ def _decode_index(data: bytes) -> tuple[Index, dict[str, ListedFile]]:
     head = json.loads(line)
     if head["cache"] != _FORMAT:
         raise DataError(f"the index has the format {head['cache']}: expected {_FORMAT}.")
-    return Index.decode(rest), {name: ListedFile(name, nbytes, modified) for name, nbytes, modified in head["files"]}
+    return DatasetIndex.decode(rest), {
+        name: ListedFile(name, nbytes, modified) for name, nbytes, modified in head["files"]
+    }

@@ -29,11 +29,11 @@ class TableRows:
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
         numbers = rows.tolist()
         try:
-            return self._dicts(numbers)
+            return self._rows_as_dicts(numbers)
         except UnicodeDecodeError:
-            return [self._one(number) for number in numbers]
+            return [self._row_as_dict(number) for number in numbers]
 
-    def _dicts(self, numbers: list[int]) -> list[Any]:
+    def _rows_as_dicts(self, numbers: list[int]) -> list[Any]:
         if not self._names:
             return [{} for _ in numbers]
         first = self._names[0]
@@ -43,9 +43,9 @@ class TableRows:
                 one[name] = value
         return found
 
-    def _one(self, number: int) -> Any:
+    def _row_as_dict(self, number: int) -> Any:
         try:
-            return self._dicts([number])[0]
+            return self._rows_as_dicts([number])[0]
         except UnicodeDecodeError as error:
             return BadSample(f"{self._where}: row {number} has text that is no UTF-8: {error}")
 
@@ -65,13 +65,15 @@ def _column_getter(values: pa.Array) -> Getter:
     if pa.types.is_string_view(kind):
         return _column_getter(values.cast(pa.large_string()))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _nulls(values, _text_getter(values))
+        return _nullable_getter(values, _text_getter(values))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return _nulls(values, _bytes_getter(values))
+        return _nullable_getter(values, _bytes_getter(values))
     if _is_number(kind):
-        return _nulls(values, _number_getter(values))
+        return _nullable_getter(values, _number_getter(values))
     if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_number(kind.value_type):
-        return _nulls(values, _array_getter(values)) if not values.values.null_count else _object_getter(values)
+        return (
+            _nullable_getter(values, _array_getter(values)) if not values.values.null_count else _object_getter(values)
+        )
     if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
         return (
             _fixed_list_getter(values)
@@ -85,7 +87,7 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
-def _nulls(values: pa.Array, getter: Getter) -> Getter:
+def _nullable_getter(values: pa.Array, getter: Getter) -> Getter:
     """Return a getter that returns None for null values, and what ``getter`` returns for the others."""
     if not values.null_count:
         return getter
@@ -97,7 +99,7 @@ def _nulls(values: pa.Array, getter: Getter) -> Getter:
     return get
 
 
-def _offsets(values: pa.Array, kind: type) -> NDArray[Any]:
+def _value_offsets(values: pa.Array, kind: type) -> NDArray[Any]:
     """Return the start of each value, and then the end of the last value."""
     buffer = values.buffers()[1]
     if not len(values) or buffer is None:
@@ -105,12 +107,12 @@ def _offsets(values: pa.Array, kind: type) -> NDArray[Any]:
     return np.frombuffer(buffer, kind, len(values) + 1, values.offset * np.dtype(kind).itemsize)
 
 
-def _letters(values: pa.Array, *, wide: bool) -> tuple[bytes, memoryview]:
+def _value_bytes(values: pa.Array, *, wide: bool) -> tuple[bytes, memoryview]:
     """Return the bytes of all values in one, and the start of each value in these, then the end of the last value.
 
     The offsets are a memoryview, which yields Python's numbers. A list of numbers would be eight times as large.
     """
-    offsets = _offsets(values, np.int64 if wide else np.int32)
+    offsets = _value_offsets(values, np.int64 if wide else np.int32)
     low, high = int(offsets[0]), int(offsets[-1])
     buffer = values.buffers()[2]
     data = buffer.slice(low, high - low).to_pybytes() if buffer is not None else b""
@@ -118,12 +120,12 @@ def _letters(values: pa.Array, *, wide: bool) -> tuple[bytes, memoryview]:
 
 
 def _text_getter(values: pa.Array) -> Getter:
-    data, at = _letters(values, wide=pa.types.is_large_string(values.type))
+    data, at = _value_bytes(values, wide=pa.types.is_large_string(values.type))
     return lambda rows: [data[at[row] : at[row + 1]].decode() for row in rows]
 
 
 def _bytes_getter(values: pa.Array) -> Getter:
-    data, at = _letters(values, wide=pa.types.is_large_binary(values.type))
+    data, at = _value_bytes(values, wide=pa.types.is_large_binary(values.type))
     return lambda rows: [data[at[row] : at[row + 1]] for row in rows]
 
 
@@ -136,7 +138,7 @@ def _number_getter(values: pa.Array) -> Getter:
 
 def _array_getter(values: pa.Array) -> Getter:
     wide = pa.types.is_large_list(values.type)
-    at = _offsets(values, np.int64 if wide else np.int32).data
+    at = _value_offsets(values, np.int64 if wide else np.int32).data
     numbers = values.values.to_numpy(zero_copy_only=False)
     return lambda rows: [numbers[at[row] : at[row + 1]].copy() for row in rows]  # a view would keep the block alive
 

@@ -24,9 +24,9 @@ from typing import Any
 import xxhash
 
 from allranks.data.sources import detect
-from allranks.data.sources.file import FileBytes, check
-from allranks.data.sources.files import Block, Scan
-from allranks.data.sources.lines import count
+from allranks.data.sources.file import FileBytes, check_digest
+from allranks.data.sources.files import FileScan, IndexBlock
+from allranks.data.sources.lines import count_lines
 from allranks.digest import digest, show
 from allranks.errors import DataError
 
@@ -43,48 +43,56 @@ def codec_of(name: str) -> str | None:
     return next((codec for suffix, codec in _CODECS.items() if name.endswith(suffix)), None)
 
 
-def scan(file: FileBytes, codec: str, *, size: int, blanks: bool) -> Scan:
-    """Divide a file into blocks of frames. A block has at least four times ``size`` bytes when decompressed."""
-    blocks: list[_Block] = []
+def scan_frames(file: FileBytes, codec: str, *, min_block_bytes: int, counts_blank_lines: bool) -> FileScan:
+    """Divide a file into blocks of frames.
+
+    A block has at least four times ``min_block_bytes`` bytes when decompressed.
+    """
+    blocks: list[_BlockCounter] = []
     owner = None  # of the line that is open
-    for begin, piece in _unpacked(file, codec, file.chunks()):
-        if begin is not None and (not blocks or blocks[-1].nbytes >= _LARGER * size):
-            inside = owner is not None and owner.open
-            blocks.append(_Block(begin, inside, blanks))
+    for begin, piece in _decompress(file, codec, file.read_chunks()):
+        if begin is not None and (not blocks or blocks[-1].nbytes >= _LARGER * min_block_bytes):
+            inside = owner is not None and owner.has_open_line
+            blocks.append(_BlockCounter(begin, inside, counts_blank_lines))
             owner = owner if inside else blocks[-1]
         assert owner is not None
-        blocks[-1].take(piece)
+        blocks[-1].add_piece(piece)
         stop = len(piece) if owner is blocks[-1] else piece.find(b"\n") + 1 or len(piece)
-        owner.lines(piece[:stop])
-        if owner is not blocks[-1] and not owner.open:
+        owner.count_lines(piece[:stop])
+        if owner is not blocks[-1] and not owner.has_open_line:
             owner = blocks[-1]
-            owner.lines(piece[stop:])
+            owner.count_lines(piece[stop:])
     if owner is not None:
-        owner.close()
-    last = _Block(file.nbytes, False, blanks)
+        owner.count_last_line()
+    last = _BlockCounter(file.nbytes, False, counts_blank_lines)
     found = tuple(
-        (4 * block.begin + _INSIDE * block.inside + _GOES_ON * after.inside, after.begin, block.rows, block.check)
+        (
+            4 * block.begin + _INSIDE * block.inside + _GOES_ON * after.inside,
+            after.begin,
+            block.rows,
+            block.content_digest,
+        )
         for block, after in pairwise([*blocks, last])
     )
-    return Scan(found, show(digest(*(str(block) for block in found)))[:16])
+    return FileScan(found, show(digest(*(str(block) for block in found)))[:16])
 
 
-def read(file: FileBytes, codec: str, block: Block) -> bytes:
-    """Return the lines of a block, decompressed. Raises DataChanged if their check differs from the index."""
-    begin, end = begin_of(block), block.end
+def read_lines(file: FileBytes, codec: str, block: IndexBlock) -> bytes:
+    """Read and decompress the lines of a block. Raises DataChanged if their digest differs from the index."""
+    begin, end = block_begin(block), block.end
     stop = min(end + _BEHIND, file.nbytes) if block.begin & _GOES_ON else end
     packed = file.read(begin, stop - begin)
-    data = b"".join(piece for _, piece in _unpacked(file, codec, [packed[: end - begin]], begin))
-    check(file.path, data, block.check, f"bytes {begin:,} to {end:,}, unpacked")
+    data = b"".join(piece for _, piece in _decompress(file, codec, [packed[: end - begin]], begin))
+    check_digest(file.path, data, block.check, f"bytes {begin:,} to {end:,}, unpacked")
     if block.begin & _INSIDE:
         data = data[data.find(b"\n") + 1 :]
     if not block.begin & _GOES_ON:
         return data
-    behind: Iterable[bytes | bytearray] = chain([packed[end - begin :]], file.chunks(stop, size=_PIECE))
-    return data + b"".join(_until_newline(piece for _, piece in _unpacked(file, codec, behind, end)))
+    behind: Iterable[bytes | bytearray] = chain([packed[end - begin :]], file.read_chunks(stop, size=_PIECE))
+    return data + b"".join(_until_newline(piece for _, piece in _decompress(file, codec, behind, end)))
 
 
-def begin_of(block: Block) -> int:
+def block_begin(block: IndexBlock) -> int:
     """Return the byte of the file at which a block begins."""
     return block.begin // 4
 
@@ -97,23 +105,23 @@ def _until_newline(pieces: Iterable[bytes]) -> Iterator[bytes]:
             return
 
 
-def _unpacked(
+def _decompress(
     file: FileBytes, codec: str, chunks: Iterable[bytes | bytearray], at: int = 0
 ) -> Iterator[tuple[int | None, bytes]]:
     """Yield the decompressed bytes, piece by piece, as (position, bytes).
 
     The position is that of the frame in the file for the first piece of a frame, and None for other pieces.
     """
-    library: Any = detect.module(codec)
+    library: Any = detect.import_source_module(codec)
     unpacker = None
     begin: int | None = at
-    for data in _slices(chunks):
+    for data in _small_pieces(chunks):
         at += len(data)
         while data:
             if unpacker is None and not data.strip(b"\0"):  # tapes and some writers fill up with zeros
                 break
             if unpacker is None:
-                begin, unpacker = at - len(data), library.unpacker()
+                begin, unpacker = at - len(data), library.make_decompressor()
             try:
                 piece = unpacker.decompress(data)
             except library.ERRORS as error:
@@ -125,8 +133,11 @@ def _unpacked(
         raise _damaged_error(file, codec, at, "it ends inside a frame")
 
 
-def _slices(chunks: Iterable[bytes | bytearray]) -> Iterator[bytes]:
-    """Yield the bytes of ``chunks`` in small pieces, because the bytes after a frame are copied for each frame."""
+def _small_pieces(chunks: Iterable[bytes | bytearray]) -> Iterator[bytes]:
+    """Divide ``chunks`` into small pieces.
+
+    The bytes after a frame are copied for each frame, so pieces must be small.
+    """
     for chunk in chunks:
         for low in range(0, len(chunk), _PIECE):
             yield bytes(chunk[low : low + _PIECE])
@@ -141,7 +152,7 @@ def _damaged_error(file: FileBytes, codec: str, at: int, why: str) -> DataError:
 
 
 @dataclass(slots=True)
-class _Block:
+class _BlockCounter:
     """A block of a compressed file while its lines are counted."""
 
     begin: int
@@ -153,25 +164,25 @@ class _Block:
     _rest: bytes = b""
 
     @property
-    def check(self) -> int:
+    def content_digest(self) -> int:
         return int(self._hash.intdigest())
 
     @property
-    def open(self) -> bool:
-        """Whether a line has begun and not ended."""
+    def has_open_line(self) -> bool:
+        """Whether the block ends inside a line."""
         return bool(self._rest)
 
-    def take(self, piece: bytes) -> None:
+    def add_piece(self, piece: bytes) -> None:
         self._hash.update(piece)
         self.nbytes += len(piece)
 
-    def lines(self, piece: bytes) -> None:
+    def count_lines(self, piece: bytes) -> None:
         data = self._rest + piece
         stop = data.rfind(b"\n") + 1
-        self.rows += count(data[:stop], blanks=self.blanks) if stop else 0
+        self.rows += count_lines(data[:stop], counts_blank_lines=self.blanks) if stop else 0
         self._rest = data[stop:]
 
-    def close(self) -> None:
+    def count_last_line(self) -> None:
         """Count the last line of a file, which may have no newline."""
         if self._rest:
-            self.rows += count(self._rest, blanks=self.blanks)
+            self.rows += count_lines(self._rest, counts_blank_lines=self.blanks)

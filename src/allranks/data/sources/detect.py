@@ -1,4 +1,7 @@
-"""Find a source by its name. Each source imports its library only when the source is used."""
+"""Import the module of a source by the source's name.
+
+A missing library is reported only for the source that needs it.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,18 @@ KINDS = ("jsonl", "text", "parquet", "arrow", "webdataset", "folder", "sequence"
 _NOT_OURS = ("datasets", "fsspec")
 
 
-def source(kind: str, data: Any, **options: Any) -> Source:
-    """Return the source of this kind, for files (a pattern) or an object; ``options`` are those of the kind.
+def open_source(kind: str, data: Any, **options: Any) -> Source:
+    """Return the source of this kind (``jsonl``, ``parquet``, ...) for a pattern of files or an object, with its
+    options.
 
     Raises DataError for an unknown kind, and if the library that the kind needs is not installed.
     """
     if kind not in KINDS:
         raise DataError(f"there is no source {kind!r}.", remedy=f"There are {', '.join(KINDS)}.")
-    return cast(Source, getattr(module(kind), kind)(data, **options))
+    return cast(Source, getattr(import_source_module(kind), kind)(data, **options))
 
 
-def module(name: str) -> ModuleType:
+def import_source_module(name: str) -> ModuleType:
     """Import and return one module of this folder. Raises DataError that names the library if one is missing."""
     try:
         return import_module(f"allranks.data.sources.{name}")

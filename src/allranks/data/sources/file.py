@@ -15,19 +15,19 @@ from allranks.storage.base import Storage
 CHUNK = 4 << 20
 
 
-class Counter:
-    """A sum to which threads add numbers; ``on_add`` is called with each number."""
+class ByteCounter:
+    """A thread-safe count of bytes. ``on_add`` is called with each number that is added."""
 
     def __init__(self, on_add: Callable[[int], None] | None = None) -> None:
         self.total = 0
         self._lock = threading.Lock()
         self._on_add = on_add
 
-    def add(self, number: int) -> None:
+    def add_bytes(self, byte_count: int) -> None:
         with self._lock:
-            self.total += number
+            self.total += byte_count
             if self._on_add:
-                self._on_add(number)
+                self._on_add(byte_count)
 
 
 class FileBytes:
@@ -36,7 +36,7 @@ class FileBytes:
     Several threads may use it at once.
     """
 
-    def __init__(self, storage: Storage, name: str, nbytes: int, counter: Counter) -> None:
+    def __init__(self, storage: Storage, name: str, nbytes: int, counter: ByteCounter) -> None:
         self.name, self.nbytes = name, nbytes
         self._storage, self._counter = storage, counter
 
@@ -51,7 +51,7 @@ class FileBytes:
         self._fill(offset, buffer.data)
         return buffer.tobytes()
 
-    def chunks(self, begin: int = 0, *, size: int = CHUNK) -> Iterator[bytearray]:
+    def read_chunks(self, begin: int = 0, *, size: int = CHUNK) -> Iterator[bytearray]:
         """Yield the bytes from ``begin`` to the end in chunks; each chunk overwrites the memory of the previous one."""
         buffer = bytearray(min(size, self.nbytes - begin))
         for offset in range(begin, self.nbytes, size):
@@ -64,18 +64,20 @@ class FileBytes:
         """Raise DataChanged if the file's size has changed, or the file is deleted."""
         found = self._storage.size(self.name)
         if found != self.nbytes:
-            raise changed(self.path, f"{self.nbytes:,} bytes", "no such file" if found is None else f"{found:,} bytes")
+            raise data_changed_error(
+                self.path, f"{self.nbytes:,} bytes", "no such file" if found is None else f"{found:,} bytes"
+            )
 
     def _fill(self, offset: int, into: memoryview) -> None:
         try:
             self._storage.read(self.name, offset, [into])
         except (NotThere, Truncated) as error:
             found = "no such file" if isinstance(error, NotThere) else "a shorter file"
-            raise changed(self.path, f"bytes {offset:,} to {offset + into.nbytes:,}", found) from error
-        self._counter.add(into.nbytes)
+            raise data_changed_error(self.path, f"bytes {offset:,} to {offset + into.nbytes:,}", found) from error
+        self._counter.add_bytes(into.nbytes)
 
 
-def changed(path: str, expected: str, actual: str) -> DataChanged:
+def data_changed_error(path: str, expected: str, actual: str) -> DataChanged:
     """Return the error for a file that has changed since it was indexed."""
     return DataChanged(
         f"{path} has changed since it was indexed: expected {expected}, found {actual}.",
@@ -84,13 +86,13 @@ def changed(path: str, expected: str, actual: str) -> DataChanged:
     )
 
 
-def check(path: str, data: bytes, digest: int, what: str) -> None:
+def check_digest(path: str, data: bytes, digest: int, part: str) -> None:
     """Raise DataChanged if XXH3-64 of these bytes of a file is not the digest in the index."""
     found = xxhash.xxh3_64_intdigest(data)
     if found != digest:
-        raise changed(path, f"the digest {digest:016x} in {what}", f"{found:016x}")
+        raise data_changed_error(path, f"the digest {digest:016x} in {part}", f"{found:016x}")
 
 
-def of_index(storage: Storage, file: SourceFile, counter: Counter) -> FileBytes:
+def open_indexed_file(storage: Storage, file: SourceFile, counter: ByteCounter) -> FileBytes:
     """Return an object that reads the bytes of a file of an index."""
     return FileBytes(storage, file.name, file.nbytes, counter)

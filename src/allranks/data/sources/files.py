@@ -1,4 +1,4 @@
-"""Read files of one format as a source, and define the interface of a format."""
+"""Read a data set that consists of files of one format, and define what a format must implement."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from allranks.data.base import Progress, Rows, silent
-from allranks.data.index import Index, SourceFile
+from allranks.data.base import BlockRows, Progress, ignore_progress
+from allranks.data.index import DatasetIndex, SourceFile
 from allranks.data.sources import parts
 from allranks.data.sources.cache import IndexCache
-from allranks.data.sources.file import Counter, FileBytes, of_index
-from allranks.data.sources.listing import ListedFile, find
-from allranks.data.sources.patterns import Place
+from allranks.data.sources.file import ByteCounter, FileBytes, open_indexed_file
+from allranks.data.sources.listing import ListedFile, list_matching_files
+from allranks.data.sources.patterns import FilePatterns
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
 from allranks.storage.local import LocalStorage
@@ -28,7 +28,7 @@ _REMOTE_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class FileScan:
     """The index of one file: its blocks as (begin, end, rows, check), and a stamp of its content."""
 
     blocks: tuple[tuple[int, int, int, int], ...]
@@ -36,7 +36,7 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class IndexBlock:
     """A block of the index; ``stop`` is the row after the last row that belongs to the data set."""
 
     begin: int
@@ -48,11 +48,11 @@ class Block:
 class OpenFile(Protocol):
     """A file that is open for reading blocks. Several threads may use it at once."""
 
-    def rows(self, block: Block) -> Rows:
+    def read_block(self, block: IndexBlock) -> BlockRows:
         """Read a block, and return its rows. Raises DataError."""
 
 
-class Format(Protocol):
+class FileFormat(Protocol):
     """The interface of a file format. An implementation is frozen and can be pickled."""
 
     @property
@@ -64,13 +64,13 @@ class Format(Protocol):
         """The ends of the names of its files, used if a folder is read."""
 
     @property
-    def settings(self) -> tuple[str, ...]:
+    def block_settings(self) -> tuple[str, ...]:
         """All settings that change how a file is divided into blocks."""
 
     def is_quick(self, name: str) -> bool:
         """Return whether blocks of this file are read so fast that no thread needs to read them ahead."""
 
-    def scan(self, file: FileBytes) -> Scan:
+    def scan_file(self, file: FileBytes) -> FileScan:
         """Divide a file into blocks, and return them."""
 
     def open(self, file: FileBytes, stamp: str) -> OpenFile:
@@ -81,61 +81,65 @@ class Format(Protocol):
 class FileSource:
     """A source of files of one format."""
 
-    place: Place
-    format: Format
+    place: FilePatterns
+    format: FileFormat
     cache: str | None = None
 
     @property
     def where(self) -> str:
         return self.place.written
 
-    def index(self, *, progress: Progress = silent) -> Index:
+    def index(self, *, progress: Progress = ignore_progress) -> DatasetIndex:
         files = self.list_files()
         known = self.cached_index(files)
         have = {file.name for file in known.files}
         missing = [one for one in files if one.name not in have]
-        index = parts.merge(self.format.kind, [known, self.scan(missing, progress=progress)]) if missing else known
+        index = (
+            parts.merge_indexes(self.format.kind, [known, self.scan_files(missing, progress=progress)])
+            if missing
+            else known
+        )
         if missing:
-            self.store(index, files)
+            self.store_index(index, files)
         return index
 
     def list_files(self) -> tuple[ListedFile, ...]:
         """Return the files of this source, sorted by name. Raises DataError if there is no file."""
-        return find(self.place, self._storage, self.format.suffixes)
+        return list_matching_files(self.place, self._storage, self.format.suffixes)
 
-    def cached_index(self, files: Sequence[ListedFile]) -> Index:
+    def cached_index(self, files: Sequence[ListedFile]) -> DatasetIndex:
         """Return the cached index, reduced to the files that have not changed since they were indexed."""
-        kept = self._cache.load()
+        kept = self._cache.load_index()
         if kept is None:
-            return parts.merge(self.format.kind, [])
+            return parts.merge_indexes(self.format.kind, [])
         index, then = kept
         same = [one.name for one in files if one.modified is not None and then.get(one.name) == one]
-        return parts.only(index, same)
+        return parts.index_of_files(index, same)
 
-    def scan(self, files: Sequence[ListedFile], *, progress: Progress = silent) -> Index:
+    def scan_files(self, files: Sequence[ListedFile], *, progress: Progress = ignore_progress) -> DatasetIndex:
         """Return an index of these files, which several threads read."""
         total = sum(one.nbytes for one in files)
         storage, kind = self._storage, self.format.kind
-        done = Counter(lambda _: progress(min(done.total, total), total))  # some bytes are read twice
+        done = ByteCounter(lambda _: progress(min(done.total, total), total))  # some bytes are read twice
 
-        def one_of(one: ListedFile) -> Index:
-            read = Counter(done.add)
-            scan = self.format.scan(FileBytes(storage, one.name, one.nbytes, read))
-            done.add(max(0, one.nbytes - read.total))  # of some formats, little must be read
+        def one_of(one: ListedFile) -> DatasetIndex:
+            read = ByteCounter(done.add_bytes)
+            scan = self.format.scan_file(FileBytes(storage, one.name, one.nbytes, read))
+            done.add_bytes(max(0, one.nbytes - read.total))  # of some formats, little must be read
             about = SourceFile(one.name, one.nbytes, scan.stamp)
-            return Index.of(kind, [about], [(0, *block) for block in scan.blocks])
+            return DatasetIndex.from_blocks(kind, [about], [(0, *block) for block in scan.blocks])
 
-        return parts.merge(self.format.kind, each(one_of, files, self._threads))
+        return parts.merge_indexes(self.format.kind, map_in_threads(one_of, files, self._threads))
 
-    def store(self, index: Index, files: Sequence[ListedFile]) -> None:
+    def store_index(self, index: DatasetIndex, files: Sequence[ListedFile]) -> None:
         """Store an index of these files in the cache."""
-        self._cache.store(index, files)
+        self._cache.store_index(index, files)
 
-    def kept(self) -> tuple[str, int] | None:
-        """Return the address of the cached index, and its size in bytes; None if it is not cached."""
-        return self._cache.place()
+    def cached_place(self) -> tuple[str, int] | None:
+        """Return (address, size in bytes) of the cached index; None if no index is cached."""
+        return self._cache.stored_place()
 
-    def open(self, index: Index) -> FileReader:
+    def open(self, index: DatasetIndex) -> FileReader:
         return FileReader(self._storage, self.format, index)
 
     @property
@@ -145,7 +149,7 @@ class FileSource:
     @property
     def _cache(self) -> IndexCache:
         patterns = ["/".join(steps) for steps in self.place.patterns]
-        return IndexCache(self._storage, [self.format.kind, *self.format.settings, "of", *patterns], self.cache)
+        return IndexCache(self._storage, [self.format.kind, *self.format.block_settings, "of", *patterns], self.cache)
 
     @property
     def _threads(self) -> int:
@@ -155,9 +159,9 @@ class FileSource:
 class FileReader:
     """Reads blocks of an index. It keeps the footers and schemas of the files that were used last."""
 
-    def __init__(self, storage: Storage, form: Format, index: Index) -> None:
+    def __init__(self, storage: Storage, form: FileFormat, index: DatasetIndex) -> None:
         self._storage, self._format, self._index = storage, form, index
-        self._counter = Counter()
+        self._counter = ByteCounter()
         self._opened: OrderedDict[int, OpenFile] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -165,11 +169,11 @@ class FileReader:
     def bytes_read(self) -> int:
         return self._counter.total
 
-    def read(self, block: int) -> Rows:
+    def read(self, block: int) -> BlockRows:
         index = self._index
         stop = int(index.skip[block] + index.rows[block])
         begin, end, check = int(index.begin[block]), int(index.end[block]), int(index.check[block])
-        return self._file(int(index.file[block])).rows(Block(begin, end, stop, check))
+        return self._open_file(int(index.file[block])).read_block(IndexBlock(begin, end, stop, check))
 
     def hint(self, block: int) -> bool:
         """Ask the system to prefetch a block, if it consists of lines of a local file; return whether it does."""
@@ -180,13 +184,13 @@ class FileReader:
         self._storage.hint(name, begin, end - begin)
         return True
 
-    def _file(self, number: int) -> OpenFile:
+    def _open_file(self, number: int) -> OpenFile:
         with self._lock:
             if number in self._opened:
                 self._opened.move_to_end(number)
                 return self._opened[number]
         about = self._index.files[number]
-        file = of_index(self._storage, about, self._counter)
+        file = open_indexed_file(self._storage, about, self._counter)
         file.check_size()
         opened = self._format.open(file, about.stamp)  # by two threads at once: one of the two is dropped
         with self._lock:
@@ -196,10 +200,10 @@ class FileReader:
         return opened
 
 
-def each(work: Callable[[T], R], items: Iterable[T], threads: int) -> list[R]:
-    """Return the results of ``work`` for all items, in their order. The first error ends the work."""
+def map_in_threads(function: Callable[[T], R], items: Iterable[T], threads: int) -> list[R]:
+    """Call ``function`` for all items in threads; return the results in order. Raises the first error."""
     pool = ThreadPoolExecutor(threads, thread_name_prefix="allranks-index")
     try:
-        return list(pool.map(work, items))
+        return list(pool.map(function, items))
     finally:
         pool.shutdown(cancel_futures=True)

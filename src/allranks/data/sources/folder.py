@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import Progress, Rows, silent
-from allranks.data.index import Index, SourceFile
-from allranks.data.sources.file import Counter, FileBytes, changed
-from allranks.data.sources.listing import find
-from allranks.data.sources.patterns import Pattern, Place, place
+from allranks.data.base import BlockRows, Progress, ignore_progress
+from allranks.data.index import DatasetIndex, SourceFile
+from allranks.data.sources.file import ByteCounter, FileBytes, data_changed_error
+from allranks.data.sources.listing import list_matching_files
+from allranks.data.sources.patterns import FilePatterns, Pattern, parse_pattern
 from allranks.errors import DataError, NotThere
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
@@ -26,31 +26,31 @@ def folder(pattern: Pattern, *, labels: bool = False) -> FolderSource:
     counts as unchanged as long as its name and its size are the same. So a copy of the folder can be used, on each host
     or after a restart.
     """
-    return FolderSource(place(pattern), labels)
+    return FolderSource(parse_pattern(pattern), labels)
 
 
 @dataclass(frozen=True, slots=True)
 class FolderSource:
     """The source that ``folder`` returns."""
 
-    place: Place
+    place: FilePatterns
     labels: bool
 
     @property
     def where(self) -> str:
         return self.place.written
 
-    def index(self, *, progress: Progress = silent) -> Index:
-        found = find(self.place, open_storage(self.place.root))
+    def index(self, *, progress: Progress = ignore_progress) -> DatasetIndex:
+        found = list_matching_files(self.place, open_storage(self.place.root))
         total = sum(one.nbytes for one in found)
         progress(total, total)
         nbytes = np.array([one.nbytes for one in found], np.int64)
         none, one = np.zeros(len(found), np.int32), np.ones(len(found), np.int64)
         files = tuple(SourceFile(each.name, each.nbytes, "") for each in found)
         number = np.arange(len(found), dtype=np.int32)
-        return Index("folder", files, number, np.zeros_like(nbytes), nbytes, none, one, none.astype(np.uint64))
+        return DatasetIndex("folder", files, number, np.zeros_like(nbytes), nbytes, none, one, none.astype(np.uint64))
 
-    def open(self, index: Index) -> FolderReader:
+    def open(self, index: DatasetIndex) -> FolderReader:
         """Open the files. Raises DataError if labels are requested and a file is in no folder."""
         return FolderReader(open_storage(self.place.root), index, _class_numbers(index) if self.labels else None)
 
@@ -58,32 +58,32 @@ class FolderSource:
 class FolderReader:
     """Reads complete files, each as one block."""
 
-    def __init__(self, storage: Storage, index: Index, classes: dict[str, int] | None) -> None:
+    def __init__(self, storage: Storage, index: DatasetIndex, classes: dict[str, int] | None) -> None:
         self._storage, self._index, self._classes = storage, index, classes
-        self._counter = Counter()
+        self._counter = ByteCounter()
 
     @property
     def bytes_read(self) -> int:
         return self._counter.total
 
-    def read(self, block: int) -> Rows:
+    def read(self, block: int) -> BlockRows:
         about = self._index.files[int(self._index.file[block])]
         file = FileBytes(self._storage, about.name, about.nbytes, self._counter)
         try:
             data = self._storage.get(about.name)
         except NotThere as error:
-            raise changed(file.path, f"{about.nbytes:,} bytes", "no such file") from error
-        self._counter.add(len(data))
+            raise data_changed_error(file.path, f"{about.nbytes:,} bytes", "no such file") from error
+        self._counter.add_bytes(len(data))
         if len(data) != about.nbytes:
-            raise changed(file.path, f"{about.nbytes:,} bytes", f"{len(data):,} bytes")
+            raise data_changed_error(file.path, f"{about.nbytes:,} bytes", f"{len(data):,} bytes")
         sample: dict[str, Any] = {"path": about.name, "bytes": data}
         if self._classes is not None:
             sample["label"] = self._classes[_class_of(about.name)]
-        return OneFile(sample)
+        return FileContentRow(sample)
 
 
 @dataclass(frozen=True, slots=True)
-class OneFile:
+class FileContentRow:
     """A block with a single sample."""
 
     sample: dict[str, Any]
@@ -96,7 +96,7 @@ def _class_of(name: str) -> str:
     return name.partition("/")[0]
 
 
-def _class_numbers(index: Index) -> dict[str, int]:
+def _class_numbers(index: DatasetIndex) -> dict[str, int]:
     loose = next((file.name for file in index.files if "/" not in file.name), None)
     if loose is not None:
         raise DataError(

@@ -9,8 +9,8 @@ ERRORS = (zlib.error,)
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-class Unpacker(Protocol):
-    """The interface of a decompressor for one frame, which zlib and python-zstandard have."""
+class FrameDecompressor(Protocol):
+    """Decompresses one frame. The decompressors of zlib and python-zstandard have this interface."""
 
     @property
     def eof(self) -> bool: ...
@@ -21,6 +21,6 @@ class Unpacker(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
-def unpacker() -> Unpacker:
+def make_decompressor() -> FrameDecompressor:
     """Return a decompressor for one gzip member."""
     return zlib.decompressobj(_GZIP)

@@ -9,8 +9,8 @@ from typing import Any
 import datasets  # type: ignore[import-untyped]
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from allranks.data.sources.typed_lines import parsed
-from allranks.data.sources.types import JSON, Types
+from allranks.data.sources.typed_lines import parse_json_table
+from allranks.data.sources.types import JSON, ColumnTypes
 from allranks.errors import DataError
 
 FORMATS = ("parquet", "json", "text", "arrow")
@@ -19,11 +19,11 @@ _HARMLESS = {"name", "version", "data_dir", "data_files", "description", "batch_
     *("use_threads", "fragment_scan_options", "on_mixed_types", "parse_agent_traces"),
     *("columns", "features"),
 }
-_TEXT = Types.of(pa.schema({"text": pa.string()}))
+_TEXT = ColumnTypes.from_schema(pa.schema({"text": pa.string()}))
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedDataset:
     """The files of a split, in their order, as absolute paths or addresses (on the hub: with the commit).
 
     ``columns`` are the requested columns; None for all.
@@ -31,11 +31,11 @@ class Resolved:
 
     format: str
     files: tuple[str, ...]
-    types: Types
+    types: ColumnTypes
     columns: tuple[str, ...] | None
 
 
-def resolve(path: str, split: str | None, options: Mapping[str, Any]) -> Resolved:
+def resolve_dataset(path: str, split: str | None, options: Mapping[str, Any]) -> ResolvedDataset:
     """Find the files of a data set as ``load_dataset(path, split=split, streaming=True, **options)`` does.
 
     Only what ``datasets`` needs for this is downloaded: the list of files, and the head of the first file. Raises
@@ -61,7 +61,7 @@ def resolve(path: str, split: str | None, options: Mapping[str, Any]) -> Resolve
     _refuse_options(path, config)
     features = _streamed_features(path, builder, split)
     columns = getattr(config, "columns", None)
-    return Resolved(
+    return ResolvedDataset(
         form, files[split], _column_types(path, form, features), None if columns is None else tuple(columns)
     )
 
@@ -106,25 +106,25 @@ def _streamed_features(path: str, builder: Any, split: str) -> Any:
         ) from error
 
 
-def _column_types(path: str, form: str, features: Any) -> Types:
+def _column_types(path: str, form: str, features: Any) -> ColumnTypes:
     if form == "text" and features is None:
         return _TEXT
     if features is None:
         raise _use_stream_error(path, "it has no features: its files are no JSON lines")
     schema = features.arrow_schema
-    types = Types.of(schema)
+    types = ColumnTypes.from_schema(schema)
     if form == "text" and types != _TEXT:
         raise _use_stream_error(path, f"its features are {types.text}, and lines of text are {_TEXT.text}")
-    if types.hold(JSON) or (form == "json" and not _is_of_json(types, schema)):
+    if types.contains_type(JSON) or (form == "json" and not _is_of_json(types, schema)):
         raise _use_stream_error(path, f"its features hold what is made of the values behind reading them: {features}")
     return types
 
 
-def _is_of_json(types: Types, schema: Any) -> bool:
+def _is_of_json(types: ColumnTypes, schema: Any) -> bool:
     """Return whether JSON lines can be read with these types, without converting the values afterwards."""
     try:
-        parsed(b"{}", types.schema())
-        return bool(types.schema().equals(schema))
+        parse_json_table(b"{}", types.to_schema())
+        return bool(types.to_schema().equals(schema))
     except (ValueError, pa.ArrowNotImplementedError):
         return False
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from allranks.data.base import Progress, Rows, Source, silent
-from allranks.data.index import Index, SourceFile
+from allranks.data.base import BlockRows, Progress, Source, ignore_progress
+from allranks.data.index import DatasetIndex, SourceFile
 from allranks.data.sources.columns import TableRows
-from allranks.data.sources.detect import module
-from allranks.data.sources.file import Counter
-from allranks.data.sources.sequence import evenly
+from allranks.data.sources.detect import import_source_module
+from allranks.data.sources.file import ByteCounter
+from allranks.data.sources.sequence import index_of_equal_blocks
 from allranks.errors import DataChanged, DataError
 
 _BLOCK_BYTES = 1 << 16
@@ -36,7 +36,7 @@ def huggingface(dataset: Any, *, streaming: bool = False, **options: Any) -> Sou
                 remedy="Set streaming=True to read its files directly; or download and prepare it first, "
                 "datasets.load_dataset(...), and give what that returns.",
             )
-        by_name: Source = module("named").named(dataset, **options)
+        by_name: Source = import_source_module("named").named(dataset, **options)
         return by_name
     name = type(dataset).__name__
     if streaming or options:
@@ -79,14 +79,14 @@ class HuggingFaceSource:
         share = len(self.dataset) / max(table.num_rows, 1)
         return SourceFile("dataset", int(table.nbytes * share), self.fingerprint)
 
-    def index(self, *, progress: Progress = silent) -> Index:
+    def index(self, *, progress: Progress = ignore_progress) -> DatasetIndex:
         """Return an index whose blocks are runs of rows of about 64 KiB."""
         file, rows = self._file, len(self.dataset)
         each = _BLOCK_BYTES * rows // max(file.nbytes, 1)
         progress(file.nbytes, file.nbytes)
-        return evenly("huggingface", file, rows, min(max(each, 1), _MOST_ROWS))
+        return index_of_equal_blocks("huggingface", file, rows, min(max(each, 1), _MOST_ROWS))
 
-    def open(self, index: Index) -> HuggingFaceReader:
+    def open(self, index: DatasetIndex) -> HuggingFaceReader:
         """Open the table. Raises DataChanged if the dataset is not the one of the index."""
         here, there = self.fingerprint, index.files[0].stamp
         if here != there:
@@ -101,9 +101,9 @@ class HuggingFaceSource:
 class HuggingFaceReader:
     """Reads runs of rows. For a memory-mapped table, ``bytes_read`` counts the bytes of the rows."""
 
-    def __init__(self, dataset: Any, index: Index) -> None:
+    def __init__(self, dataset: Any, index: DatasetIndex) -> None:
         self._dataset, self._index = dataset, index
-        self._counter = Counter()
+        self._counter = ByteCounter()
 
     @property
     def bytes_read(self) -> int:
@@ -112,8 +112,8 @@ class HuggingFaceReader:
     def hint(self, _block: int) -> bool:
         return False
 
-    def read(self, block: int) -> Rows:
+    def read(self, block: int) -> BlockRows:
         begin, end = int(self._index.begin[block]), int(self._index.end[block])
         table = self._dataset[begin:end]
-        self._counter.add(table.nbytes)
+        self._counter.add_bytes(table.nbytes)
         return TableRows(table, f"rows {begin:,} to {end:,} of the dataset")

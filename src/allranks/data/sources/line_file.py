@@ -9,11 +9,11 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import BadSample, Rows
+from allranks.data.base import BadSample, BlockRows
 from allranks.data.sources import compressed
-from allranks.data.sources.file import FileBytes, check
-from allranks.data.sources.files import Block, OpenFile, Scan
-from allranks.data.sources.lines import cut, spans
+from allranks.data.sources.file import FileBytes, check_digest
+from allranks.data.sources.files import FileScan, IndexBlock, OpenFile
+from allranks.data.sources.lines import divide_into_blocks, line_spans
 from allranks.digest import digest, show
 from allranks.errors import DataError
 
@@ -23,21 +23,23 @@ _MARK = b"\xef\xbb\xbf"  # of UTF-8, at the beginning of files from Windows
 
 
 @dataclass(frozen=True, slots=True)
-class Decoding:
-    """How a line becomes a sample: ``decode(line)``, which raises ``refuses`` for a line that is not a ``noun``."""
+class LineDecoding:
+    """How a line is decoded: by ``decode(line)``, which raises ``refuses`` for a line that is not a ``noun``."""
 
     decode: Callable[[bytes], Any]
     refuses: type[ValueError]
     noun: str
 
-    def gather(self, blocks: Mapping[int, Rows], keys: NDArray[np.int64], positions: NDArray[np.int64]) -> list[Any]:
+    def gather_samples(
+        self, blocks: Mapping[int, BlockRows], keys: NDArray[np.int64], positions: NDArray[np.int64]
+    ) -> list[Any]:
         begins = positions >> _LENGTH_BITS
         lines = list(zip(keys.tolist(), begins.tolist(), (begins + (positions & _LONGEST)).tolist(), strict=True))
         held = cast(Mapping[int, LineRows], blocks)
         try:
             return [self.decode(held[key].data[begin:end]) for key, begin, end in lines]
         except self.refuses:
-            return [held[key].one(begin, end) for key, begin, end in lines]
+            return [held[key].decode_line(begin, end) for key, begin, end in lines]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,12 +51,12 @@ class LineRows:
 
     data: bytes
     blanks: bool
-    gatherer: Decoding
+    gatherer: LineDecoding
     path: str
     begin: int  # of the block, in the file
 
     def positions(self) -> NDArray[np.int64]:
-        begins, ends = spans(self.data, blanks=self.blanks)
+        begins, ends = line_spans(self.data, counts_blank_lines=self.blanks)
         lengths = ends - begins
         if len(lengths) and lengths.max() > _LONGEST:
             longest = int(lengths.argmax())
@@ -66,9 +68,9 @@ class LineRows:
         return begins << _LENGTH_BITS | lengths
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
-        return self.gatherer.gather({0: self}, np.zeros(len(rows), np.int64), self.positions()[rows])
+        return self.gatherer.gather_samples({0: self}, np.zeros(len(rows), np.int64), self.positions()[rows])
 
-    def one(self, begin: int, end: int) -> Any:
+    def decode_line(self, begin: int, end: int) -> Any:
         """Return the sample at these bytes of the block; a BadSample if they cannot be decoded."""
         try:
             return self.gatherer.decode(self.data[begin:end])
@@ -84,15 +86,15 @@ class LineFile:
 
     file: FileBytes
     blanks: bool
-    decoding: Decoding
+    decoding: LineDecoding
 
-    def rows(self, block: Block) -> LineRows:
+    def read_block(self, block: IndexBlock) -> LineRows:
         codec = compressed.codec_of(self.file.name)
         if codec:
-            data, begin = compressed.read(self.file, codec, block), compressed.begin_of(block)
+            data, begin = compressed.read_lines(self.file, codec, block), compressed.block_begin(block)
         else:
             data, begin = self.file.read(block.begin, block.end - block.begin), block.begin
-            check(self.file.path, data, block.check, f"bytes {block.begin:,} to {block.end:,}")
+            check_digest(self.file.path, data, block.check, f"bytes {block.begin:,} to {block.end:,}")
         return LineRows(data, self.blanks, self.decoding, self.file.path, begin)
 
 
@@ -103,31 +105,37 @@ class LineFormat:
     kind: str
     suffixes: tuple[str, ...]
     blanks: bool
-    decoding: Decoding
+    decoding: LineDecoding
     block_bytes: int
 
     @property
-    def settings(self) -> tuple[str, ...]:
+    def block_settings(self) -> tuple[str, ...]:
         return (str(self.block_bytes),)
 
     def is_quick(self, name: str) -> bool:
         return compressed.codec_of(name) is None
 
-    def scan(self, file: FileBytes) -> Scan:
-        return scan(file, size=self.block_bytes, blanks=self.blanks)
+    def scan_file(self, file: FileBytes) -> FileScan:
+        return scan_lines(file, min_block_bytes=self.block_bytes, counts_blank_lines=self.blanks)
 
     def open(self, file: FileBytes, stamp: str) -> OpenFile:  # noqa: ARG002  every block has its own check
         return LineFile(file, self.blanks, self.decoding)
 
 
-def scan(file: FileBytes, *, size: int, blanks: bool) -> Scan:
+def scan_lines(file: FileBytes, *, min_block_bytes: int, counts_blank_lines: bool) -> FileScan:
     """Divide a file of lines into blocks, and return them."""
     if codec := compressed.codec_of(file.name):
-        return compressed.scan(file, codec, size=size, blanks=blanks)
+        return compressed.scan_frames(
+            file, codec, min_block_bytes=min_block_bytes, counts_blank_lines=counts_blank_lines
+        )
     begin = len(_MARK) if file.nbytes >= len(_MARK) and file.read(0, len(_MARK)) == _MARK else 0
-    found = tuple(cut(file.chunks(begin), size=size, blanks=blanks, begin=begin))
+    found = tuple(
+        divide_into_blocks(
+            file.read_chunks(begin), min_block_bytes=min_block_bytes, counts_blank_lines=counts_blank_lines, begin=begin
+        )
+    )
     checks = np.array([block.check for block in found], "<u8")
-    return Scan(
+    return FileScan(
         tuple((block.begin, block.end, block.rows, block.check) for block in found),
         show(digest(str(file.nbytes), checks.tobytes()))[:16],
     )

@@ -23,47 +23,52 @@ class LineBlock:
     check: int
 
 
-def cut(chunks: Iterable[bytes | bytearray], *, size: int, blanks: bool, begin: int = 0) -> Iterator[LineBlock]:
-    """Divide consecutive bytes of a file, whose first is byte ``begin``, into blocks of at least ``size`` bytes.
+def divide_into_blocks(
+    chunks: Iterable[bytes | bytearray], *, min_block_bytes: int, counts_blank_lines: bool, begin: int = 0
+) -> Iterator[LineBlock]:
+    """Divide consecutive bytes of a file, whose first is byte ``begin``, into blocks of at least ``min_block_bytes``
+    bytes.
 
-    A block ends with the first line that reaches ``size``; the last block ends with the bytes. The sizes of the chunks
-    do not matter. With ``blanks``, empty lines count as samples. A chunk may be changed after the next one was
-    requested.
+    A block ends with the first line that reaches ``min_block_bytes``; the last block ends with the bytes. The sizes of
+    the chunks do not matter. With ``counts_blank_lines``, empty lines count as samples. A chunk may be changed after
+    the next one was requested.
     """
     started: list[bytes] = []
     held = 0
     for chunk in chunks:
         at = 0
         if started:
-            stop = chunk.find(b"\n", max(0, size - held - 1)) + 1
+            stop = chunk.find(b"\n", max(0, min_block_bytes - held - 1)) + 1
             if not stop:
                 started.append(bytes(chunk))
                 held += len(chunk)
                 continue
             started.append(bytes(chunk[:stop]))
-            yield _line_block(b"".join(started), begin, blanks)
+            yield _line_block(b"".join(started), begin, counts_blank_lines)
             begin, at, held = begin + held + stop, stop, 0
             started.clear()
         view = memoryview(chunk)
-        while (stop := chunk.find(b"\n", at + size - 1) + 1) > 0:
-            yield _line_block(view[at:stop], begin, blanks)
+        while (stop := chunk.find(b"\n", at + min_block_bytes - 1) + 1) > 0:
+            yield _line_block(view[at:stop], begin, counts_blank_lines)
             begin, at = begin + stop - at, stop
         if at < len(chunk):
             started.append(bytes(view[at:]))
             held = len(chunk) - at
     if started:
-        yield _line_block(b"".join(started), begin, blanks)
+        yield _line_block(b"".join(started), begin, counts_blank_lines)
 
 
 def _line_block(data: bytes | memoryview, begin: int, blanks: bool) -> LineBlock:
-    return LineBlock(begin, begin + len(data), count(data, blanks=blanks), xxhash.xxh3_64_intdigest(data))
+    return LineBlock(
+        begin, begin + len(data), count_lines(data, counts_blank_lines=blanks), xxhash.xxh3_64_intdigest(data)
+    )
 
 
-def count(data: bytes | memoryview, *, blanks: bool) -> int:
-    """Return the number of lines in the bytes; without ``blanks``, only of lines that are not empty."""
+def count_lines(data: bytes | memoryview, *, counts_blank_lines: bool) -> int:
+    """Return the number of lines in the bytes; without ``counts_blank_lines``, only of lines that are not empty."""
     newline = np.frombuffer(data, np.uint8) == _NEWLINE
-    if not blanks and _may_have_blanks(newline):
-        return len(spans(data, blanks=False)[0])
+    if not counts_blank_lines and _may_have_blanks(newline):
+        return len(line_spans(data, counts_blank_lines=False)[0])
     return int(np.count_nonzero(newline)) + (not newline[-1])
 
 
@@ -73,10 +78,10 @@ def _may_have_blanks(newline: NDArray[np.bool_]) -> bool:
     return bool(at_the_ends or (newline[1:] & newline[:-1]).any() or (newline[2:] & newline[:-2]).any())
 
 
-def spans(data: bytes | memoryview, *, blanks: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def line_spans(data: bytes | memoryview, *, counts_blank_lines: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     r"""Return the starts and the ends of the lines, without their newlines (``\n`` or ``\r\n``).
 
-    Without ``blanks``, empty lines are left out.
+    Without ``counts_blank_lines``, empty lines are left out.
     """
     letters = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(letters == _NEWLINE)
@@ -87,7 +92,7 @@ def spans(data: bytes | memoryview, *, blanks: bool) -> tuple[NDArray[np.int64],
     begins[1:] = ends[:-1] + 1
     longer = ends > begins
     ends = ends - (longer & (letters[ends - 1] == _RETURN)) if len(ends) else ends
-    if blanks:
+    if counts_blank_lines:
         return begins, ends
     kept = ends > begins
     return begins[kept], ends[kept]

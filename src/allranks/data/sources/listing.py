@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from allranks.data.sources.patterns import BELOW, Place, Steps, is_wild, matches
+from allranks.data.sources.patterns import BELOW, FilePatterns, Steps, is_wild, step_matches
 from allranks.errors import DataError
 from allranks.storage.base import Entry, Storage
 
@@ -29,8 +29,10 @@ class ListedFile:
     modified: float | None
 
 
-def find(place: Place, storage: Storage, suffixes: Sequence[str] = ("",)) -> tuple[ListedFile, ...]:
-    """Return the files that a place means, sorted by name, each once.
+def list_matching_files(
+    place: FilePatterns, storage: Storage, suffixes: Sequence[str] = ("",)
+) -> tuple[ListedFile, ...]:
+    """Return the files that match the patterns, sorted by name, each once.
 
     A folder means all files below it whose names end in one of ``suffixes``, except files and folders that begin with a
     dot or an underscore. Raises DataError if there is no file; the message lists what is there instead.
@@ -47,12 +49,12 @@ def find(place: Place, storage: Storage, suffixes: Sequence[str] = ("",)) -> tup
             level = deeper
     if not found:
         raise _no_file_error(place, storage, suffixes)
-    return tuple(settled(found[name], now) for name in sorted(found))
+    return tuple(without_recent_time(found[name], now) for name in sorted(found))
 
 
-def settled(one: ListedFile, now: float) -> ListedFile:
-    """Return a listed file, without its time if it was changed just now."""
-    return one if (one.modified or 0) <= now - YOUNG_S else replace(one, modified=None)
+def without_recent_time(listed_file: ListedFile, now_seconds: float) -> ListedFile:
+    """Return a listed file, with ``modified`` removed if the file was changed just now."""
+    return listed_file if (listed_file.modified or 0) <= now_seconds - YOUNG_S else replace(listed_file, modified=None)
 
 
 def _match_entries(
@@ -66,11 +68,13 @@ def _match_entries(
     """Add the matching files of a folder to ``found``, and the folders to read next to ``deeper``."""
     wild: set[Steps] = set()
     named: dict[str, set[Steps]] = {}  # there may be thousands
-    for steps in (each for pattern in patterns for each in _ways(pattern)):
+    for steps in (each for pattern in patterns for each in _without_leading_stars(pattern)):
         (wild if is_wild(steps[0]) else named.setdefault(steps[0], set())).add(steps)
     for entry in entries:
         path = f"{folder}/{entry.name}" if folder else entry.name
-        left = {rest for steps in wild | named.get(entry.name, set()) for rest in _after(entry, steps, suffixes)}
+        left = {
+            rest for steps in wild | named.get(entry.name, set()) for rest in _rest_of_pattern(entry, steps, suffixes)
+        }
         if entry.size is None:
             if left - {()}:
                 deeper[path] = left - {()}
@@ -78,15 +82,15 @@ def _match_entries(
             found[path] = ListedFile(path, entry.size, entry.modified)
 
 
-def _ways(steps: Steps) -> Iterator[Steps]:
-    """Yield the pattern, and the pattern without each leading ``**``, because ``**`` may match no folder."""
+def _without_leading_stars(steps: Steps) -> Iterator[Steps]:
+    """Yield the pattern as it is, and without each leading ``**``, because ``**`` also matches no folder."""
     yield steps
     while steps[0] == "**" and len(steps) > 1:
         steps = steps[1:]
         yield steps
 
 
-def _after(entry: Entry, steps: Steps, suffixes: tuple[str, ...]) -> Iterator[Steps]:
+def _rest_of_pattern(entry: Entry, steps: Steps, suffixes: tuple[str, ...]) -> Iterator[Steps]:
     """Yield the rest of a pattern after this entry; () for a file that matches the pattern."""
     head, tail = steps[0], steps[1:]
     is_folder = entry.size is None
@@ -96,7 +100,7 @@ def _after(entry: Entry, steps: Steps, suffixes: tuple[str, ...]) -> Iterator[St
     elif head == "**" and is_folder:
         if not entry.name.startswith("."):
             yield steps
-    elif matches(entry.name, "*" if head == "**" else head):
+    elif step_matches(entry.name, "*" if head == "**" else head):
         if is_folder:
             if tail or not is_wild(head):
                 yield tail or (BELOW,)
@@ -104,7 +108,7 @@ def _after(entry: Entry, steps: Steps, suffixes: tuple[str, ...]) -> Iterator[St
             yield ()
 
 
-def _no_file_error(place: Place, storage: Storage, suffixes: Sequence[str]) -> DataError:
+def _no_file_error(place: FilePatterns, storage: Storage, suffixes: Sequence[str]) -> DataError:
     entries = storage.list("")
     names = [entry.name + ("/" if entry.size is None else "") for entry in entries if not entry.name.startswith(".")]
     shown = ", ".join(names[:_SHOWN]) + (f", ... ({len(names)} entries)" if len(names) > _SHOWN else "")

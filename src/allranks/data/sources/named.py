@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from allranks.data.base import Progress, silent
-from allranks.data.index import Index
+from allranks.data.base import Progress, ignore_progress
+from allranks.data.index import DatasetIndex
 from allranks.data.sources import parts
-from allranks.data.sources.arrow import ArrowMessages
-from allranks.data.sources.detect import module
-from allranks.data.sources.files import FileReader, FileSource, Format, each
+from allranks.data.sources.arrow import ArrowFormat
+from allranks.data.sources.detect import import_source_module
+from allranks.data.sources.files import FileFormat, FileReader, FileSource, map_in_threads
 from allranks.data.sources.lines import BLOCK_BYTES
-from allranks.data.sources.listing import ListedFile, settled
-from allranks.data.sources.parquet import Parquet
-from allranks.data.sources.patterns import Place
+from allranks.data.sources.listing import ListedFile, without_recent_time
+from allranks.data.sources.parquet import ParquetFormat
+from allranks.data.sources.patterns import FilePatterns
 from allranks.data.sources.typed_lines import TypedJson, TypedText
-from allranks.data.sources.types import Types
+from allranks.data.sources.types import ColumnTypes
 from allranks.errors import DataChanged, DataError, NotThere
 from allranks.storage.base import Storage
 from allranks.storage.detect import CLOUDS, open_storage
@@ -72,9 +72,9 @@ class NamedSource:
         said = {"split": self.split, **self.options, "cache_dir": None}  # each host has a cache of its own
         return ", ".join([self.path, *(f"{name}={value!r}" for name, value in said.items() if value is not None)])
 
-    def index(self, *, progress: Progress = silent) -> Index:
+    def index(self, *, progress: Progress = ignore_progress) -> DatasetIndex:
         """Find the files, and return their index. Its note tells the other ranks how to open the files."""
-        found = module("hub").resolve(self.path, self.split, self.options)
+        found = import_source_module("hub").resolve_dataset(self.path, self.split, self.options)
         root, names = _below(found.files, self.where)
         block_bytes = self.block_bytes or (_REMOTE_BLOCK_BYTES if "://" in root else BLOCK_BYTES)
         note = {
@@ -86,12 +86,12 @@ class NamedSource:
             "block_bytes": block_bytes,
         }
         files = NamedFiles(
-            Place(root, tuple((name,) for name in sorted(names)), self.where), _format_of_note(note), self.cache
+            FilePatterns(root, tuple((name,) for name in sorted(names)), self.where), _format_of_note(note), self.cache
         )
-        index = parts.ordered(files.index(progress=progress), names)
+        index = parts.order_files(files.index(progress=progress), names)
         return replace(index, note=json.dumps(note))
 
-    def open(self, index: Index) -> FileReader:
+    def open(self, index: DatasetIndex) -> FileReader:
         """Open the files. Raises DataChanged if the index is of another data set name."""
         note = json.loads(index.note)
         if note["of"] != self.where:
@@ -112,26 +112,26 @@ class NamedFiles(FileSource):
         web = self.place.root.startswith(tuple(f"{scheme}://" for scheme in _WEB))
         listed = _query_files(self._storage, names) if web else _list_files(self._storage, names)
         now = time.time()
-        return tuple(settled(one, now) for one in listed)
+        return tuple(without_recent_time(one, now) for one in listed)
 
     @property
     def _storage(self) -> Storage:
         return _storage(self.place.root)
 
 
-def _format_of_note(note: dict[str, Any]) -> Format:
-    types, columns, block_bytes = Types(note["types"]), note["columns"], note["block_bytes"]
+def _format_of_note(note: dict[str, Any]) -> FileFormat:
+    types, columns, block_bytes = ColumnTypes(note["types"]), note["columns"], note["block_bytes"]
     wanted = None if columns is None else tuple(columns)
     if note["format"] == "parquet":
-        return Parquet(wanted, "raise", types)
+        return ParquetFormat(wanted, "raise", types)
     if note["format"] == "arrow":
-        return ArrowMessages(wanted, types)
+        return ArrowFormat(wanted, types)
     return TypedText(block_bytes) if note["format"] == "text" else TypedJson(types, block_bytes)
 
 
 def _storage(root: str) -> Storage:
     if urlsplit(root).scheme in _WEB:
-        storage: Storage = module("web").WebFiles(root)
+        storage: Storage = import_source_module("web").WebFiles(root)
         return storage
     return open_storage(root)
 
@@ -160,7 +160,7 @@ def _below(files: Sequence[str], where: str) -> tuple[str, tuple[str, ...]]:
 
 def _query_files(storage: Any, names: Sequence[str]) -> list[ListedFile]:
     """Return the size and time of each file, by querying it, because web storages have no listing."""
-    entries = each(storage.entry, names, _REQUESTS)
+    entries = map_in_threads(storage.entry, names, _REQUESTS)
     return [ListedFile(entry.name, entry.size, entry.modified) for entry in entries]
 
 

@@ -11,12 +11,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from allranks.data.base import BadSample, Rows
+from allranks.data.base import BadSample, BlockRows
 from allranks.data.sources.columns import TableRows
-from allranks.data.sources.file import FileBytes, changed
-from allranks.data.sources.files import Block, FileSource, OpenFile, Scan
-from allranks.data.sources.patterns import Pattern, place
-from allranks.data.sources.types import Types
+from allranks.data.sources.file import FileBytes, data_changed_error
+from allranks.data.sources.files import FileScan, FileSource, IndexBlock, OpenFile
+from allranks.data.sources.patterns import Pattern, parse_pattern
+from allranks.data.sources.types import ColumnTypes
 from allranks.digest import digest, show
 from allranks.errors import DataError
 from allranks.storage.seekable_file import SeekableFile
@@ -46,16 +46,18 @@ def parquet(
     """
     if on_corrupt not in ("raise", "mask"):
         raise DataError(f"on_corrupt is {on_corrupt!r}; expected 'raise' or 'mask'.")
-    return FileSource(place(pattern), Parquet(None if columns is None else tuple(columns), on_corrupt), cache)
+    return FileSource(
+        parse_pattern(pattern), ParquetFormat(None if columns is None else tuple(columns), on_corrupt), cache
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Parquet:
+class ParquetFormat:
     """The file format of the source ``parquet``. With ``types``, indexing refuses a file with other types."""
 
     columns: tuple[str, ...] | None
     on_corrupt: OnCorrupt
-    types: Types | None = None
+    types: ColumnTypes | None = None
 
     @property
     def kind(self) -> str:
@@ -66,24 +68,24 @@ class Parquet:
         return (".parquet", ".pq")
 
     @property
-    def settings(self) -> tuple[str, ...]:
+    def block_settings(self) -> tuple[str, ...]:
         return () if self.types is None else (self.types.digest,)
 
     def is_quick(self, _name: str) -> bool:
         return False
 
-    def scan(self, file: FileBytes) -> Scan:
+    def scan_file(self, file: FileBytes) -> FileScan:
         """Return the row groups in a file's footer as blocks; begin and end are numbers of row groups."""
-        footer, stamp = _footer(file)
+        footer, stamp = _read_footer(file)
         if self.types is not None:
-            self.types.check(footer.schema.to_arrow_schema(), file.path, only=self.columns)
+            self.types.check_schema(footer.schema.to_arrow_schema(), file.path, column_names=self.columns)
         rows = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
-        return Scan(tuple((number, number + 1, many, 0) for number, many in enumerate(rows)), stamp)
+        return FileScan(tuple((number, number + 1, many, 0) for number, many in enumerate(rows)), stamp)
 
     def open(self, file: FileBytes, stamp: str) -> OpenFile:
-        footer, found = _footer(file)
+        footer, found = _read_footer(file)
         if found != stamp:
-            raise changed(file.path, f"a footer with the digest {stamp}", found)
+            raise data_changed_error(file.path, f"a footer with the digest {stamp}", found)
         names = footer.schema.to_arrow_schema().names
         missing = [name for name in self.columns or () if name not in names]
         if missing:
@@ -104,11 +106,11 @@ class ParquetFile:
     columns: tuple[str, ...] | None
     on_corrupt: OnCorrupt
 
-    def rows(self, block: Block) -> Rows:
+    def read_block(self, block: IndexBlock) -> BlockRows:
         try:
-            return TableRows(self._table(block), f"{self.file.path}, row group {block.begin}")
+            return TableRows(self._read_table(block), f"{self.file.path}, row group {block.begin}")
         except (pa.ArrowException, OSError, ValueError) as error:
-            why = self._corrupt(block, error)
+            why = self._corrupt_block_text(block, error)
             # Too little memory, or a codec that this pyarrow lacks, is no fault of the file.
             if self.on_corrupt == "raise" or isinstance(error, MemoryError | NotImplementedError):
                 raise DataError(
@@ -116,9 +118,9 @@ class ParquetFile:
                 ) from error
             return BadRows(why)
 
-    def _table(self, block: Block) -> pa.Table:
+    def _read_table(self, block: IndexBlock) -> pa.Table:
         group = self.footer.row_group(block.begin)
-        known = [(begin, self.file.read(begin, end - begin)) for begin, end in _ranges(group, self.columns)]
+        known = [(begin, self.file.read(begin, end - begin)) for begin, end in _column_ranges(group, self.columns)]
         # Arrow's own reading ahead is by threads of its own, which would wait for Python's lock.
         with pq.ParquetFile(
             pa.PythonFile(self._seekable(known), mode="r"),
@@ -144,9 +146,9 @@ class ParquetFile:
 
         return SeekableFile(self.file.nbytes, read_at)
 
-    def _corrupt(self, block: Block, error: Exception) -> str:
+    def _corrupt_block_text(self, block: IndexBlock, error: Exception) -> str:
         group = self.footer.row_group(block.begin)
-        begin, end = next(iter(_ranges(group, self.columns, gap=1 << 62)), (0, 0))
+        begin, end = next(iter(_column_ranges(group, self.columns, gap=1 << 62)), (0, 0))
         return (
             f"{self.file.path}: row group {block.begin} ({group.num_rows:,} rows, bytes {begin:,} to {end:,}) "
             f"cannot be decoded: {str(error).rstrip('.')}."
@@ -163,7 +165,9 @@ class BadRows:
         return [BadSample(self.why)] * len(rows)
 
 
-def _ranges(group: pq.RowGroupMetaData, columns: Collection[str] | None, *, gap: int = _GAP) -> list[tuple[int, int]]:
+def _column_ranges(
+    group: pq.RowGroupMetaData, columns: Collection[str] | None, *, gap: int = _GAP
+) -> list[tuple[int, int]]:
     """Return the byte ranges of a row group's columns, as (begin, end); ranges with a small gap are joined."""
     chunks = [group.column(number) for number in range(group.num_columns)]
     found: list[tuple[int, int]] = []
@@ -182,7 +186,7 @@ def _bytes_of(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
     return begin, begin + int(column.total_compressed_size)
 
 
-def _footer(file: FileBytes) -> tuple[pq.FileMetaData, str]:
+def _read_footer(file: FileBytes) -> tuple[pq.FileMetaData, str]:
     """Return a file's footer, and the footer's digest. It takes one or two reads."""
     tail = file.read(max(0, file.nbytes - _TAIL), min(_TAIL, file.nbytes))
     if len(tail) < 12 or not tail.endswith(_MAGIC):

@@ -21,8 +21,8 @@ _CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The files that a user has named: those below ``root`` that one of ``patterns`` matches.
+class FilePatterns:
+    """The files that a user has named: all files below ``root`` that match one of ``patterns``.
 
     ``root`` is a folder or an address of a storage. ``written`` is the user's own text.
     """
@@ -32,15 +32,15 @@ class Place:
     written: str
 
 
-def place(pattern: Pattern) -> Place:
-    """Return the place that a path, a pattern, a folder, an address, or a list of these means.
+def parse_pattern(pattern: Pattern) -> FilePatterns:
+    """Parse a path, a pattern, a folder, an address, or a list of these.
 
     A pattern may contain ``**``, ``{0..9}`` and ``{a,b}``. The root is the deepest folder that all of them have in
     common. Raises DataError if they are in several storages, and for an empty list.
     """
     many = [pattern] if isinstance(pattern, str | os.PathLike) else list(pattern)
     written = [os.fspath(one) for one in many]
-    found = [_split(each) for one in written for each in expand(one)]
+    found = [_split_pattern(each) for one in written for each in expand_braces(one)]
     if not found:
         raise DataError("no file was named: the list of patterns is empty.")
     stores = sorted({store for store, _, _ in found})
@@ -53,11 +53,11 @@ def place(pattern: Pattern) -> Place:
     root = stores[0] + "/".join(common)
     patterns = {folder[len(common) :] + rest for _, folder, rest in found}
     told = ", ".join(written[:3]) + (f", ... ({len(written)} patterns)" if len(written) > 3 else "")
-    return Place(root, tuple(sorted(patterns)), told)
+    return FilePatterns(root, tuple(sorted(patterns)), told)
 
 
-def expand(pattern: str) -> Iterator[str]:
-    """Yield all patterns that a pattern with ``{000..012}`` or ``{a,b}`` means; a pattern without these itself."""
+def expand_braces(pattern: str) -> Iterator[str]:
+    """Expand ``{000..012}`` and ``{a,b}`` in a pattern, as a shell does, and yield the resulting patterns."""
     if found := _RANGE.search(pattern):
         low, high = found.groups()
         inside: Iterator[str] = (str(number).zfill(len(low)) for number in range(int(low), int(high) + 1))
@@ -67,20 +67,20 @@ def expand(pattern: str) -> Iterator[str]:
         yield pattern
         return
     for each in inside:
-        yield from expand(pattern[: found.start()] + each + pattern[found.end() :])
+        yield from expand_braces(pattern[: found.start()] + each + pattern[found.end() :])
 
 
-def is_wild(step: str) -> bool:
+def is_wild(pattern_step: str) -> bool:
     """Return whether a step (one part between slashes) of a pattern can match more than one name."""
-    return any(sign in step for sign in "*?[") or step == BELOW
+    return any(sign in pattern_step for sign in "*?[") or pattern_step == BELOW
 
 
-def matches(name: str, step: str) -> bool:
+def step_matches(name: str, pattern_step: str) -> bool:
     """Return whether a step of a pattern matches this name. Only a step that begins with a dot matches hidden names."""
-    return fnmatchcase(name, step) and (not name.startswith(".") or step.startswith("."))
+    return fnmatchcase(name, pattern_step) and (not name.startswith(".") or pattern_step.startswith("."))
 
 
-def _split(pattern: str) -> tuple[str, Steps, Steps]:
+def _split_pattern(pattern: str) -> tuple[str, Steps, Steps]:
     """Return the storage of a pattern, the leading folders without wildcards, and the steps below these."""
     scheme, separator, path = pattern.partition("://")
     if separator and scheme in CLOUDS:

@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import BadSample, Progress, Rows, silent
-from allranks.data.index import Index, SourceFile
+from allranks.data.base import BadSample, BlockRows, Progress, ignore_progress
+from allranks.data.index import DatasetIndex, SourceFile
 from allranks.data.sample_comparison import hash_samples
 from allranks.errors import DataChanged, DataError
 from allranks.failure import text_of
@@ -43,13 +43,13 @@ def sequence(
     return SequenceSource(rows, on_corrupt == "mask", compare)
 
 
-def evenly(kind: str, file: SourceFile, rows: int, each: int) -> Index:
-    """Return an index whose blocks are runs of ``each`` rows; the last run may be shorter."""
-    begin = np.arange(0, rows, each, dtype=np.int64)
-    end = np.minimum(begin + each, rows)
+def index_of_equal_blocks(kind: str, file: SourceFile, rows: int, rows_per_block: int) -> DatasetIndex:
+    """Return an index whose blocks are runs of ``rows_per_block`` rows; the last run may be shorter."""
+    begin = np.arange(0, rows, rows_per_block, dtype=np.int64)
+    end = np.minimum(begin + rows_per_block, rows)
     many = len(begin)
     none = np.zeros(many, np.int32)
-    return Index(kind, (file,), none, begin, end, none, end - begin, np.zeros(many, np.uint64))
+    return DatasetIndex(kind, (file,), none, begin, end, none, end - begin, np.zeros(many, np.uint64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,12 @@ class SequenceSource:
         """Return a digest of a few rows, which ranks compare; "" if they must not be compared."""
         return hash_samples(len(self.rows), self.rows.__getitem__) if self.compare else ""
 
-    def index(self, *, progress: Progress = silent) -> Index:
+    def index(self, *, progress: Progress = ignore_progress) -> DatasetIndex:
         file, rows = self._file, len(self.rows)
         progress(file.nbytes, file.nbytes)
-        return evenly("sequence", file, rows, -(-max(rows, 1) // _MOST_BLOCKS))
+        return index_of_equal_blocks("sequence", file, rows, -(-max(rows, 1) // _MOST_BLOCKS))
 
-    def open(self, index: Index) -> SequenceReader:
+    def open(self, index: DatasetIndex) -> SequenceReader:
         """Open the object. Raises DataChanged if its type or length differs from the index."""
         here, there = self._file.stamp, index.files[0].stamp
         if here != there:
@@ -94,7 +94,7 @@ class SequenceReader:
     """Reads each row only when it is taken, and counts no bytes."""
 
     rows: Indexable
-    index: Index
+    index: DatasetIndex
     mask: bool
 
     @property
@@ -104,7 +104,7 @@ class SequenceReader:
     def hint(self, _block: int) -> bool:
         return True
 
-    def read(self, block: int) -> Rows:
+    def read(self, block: int) -> BlockRows:
         return SequenceRows(self.rows, int(self.index.begin[block]), self.mask)
 
 
@@ -117,9 +117,9 @@ class SequenceRows:
     mask: bool
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
-        return [self._one(self.begin + row) for row in rows.tolist()]
+        return [self._read_row(self.begin + row) for row in rows.tolist()]
 
-    def _one(self, row: int) -> Any:
+    def _read_row(self, row: int) -> Any:
         try:
             return self.rows[row]
         except Exception as error:  # every kind: it is the user's code

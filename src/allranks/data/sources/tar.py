@@ -10,15 +10,17 @@ _FILES = b"0\0" + b"7"
 _LONG_NAME, _PAX = b"L", b"x"
 
 
-class NoTar(ValueError):
-    """The error for bytes that are not a tar file; ``at`` is the position of these bytes."""
+class NotATarError(ValueError):
+    """Raised for bytes that are not a tar file. ``at`` is the position of these bytes."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(f"at byte {at:,}, {why}")
 
 
-class Member(NamedTuple):
-    """A file in a tar: from ``begin`` (its first header) to ``end`` (after its padding); the range of its content."""
+class TarMember(NamedTuple):
+    """A file in a tar, at bytes ``begin`` (its first header) to ``end`` (after its padding), and the range of its
+    content.
+    """
 
     name: str
     begin: int
@@ -27,7 +29,7 @@ class Member(NamedTuple):
     end: int
 
 
-def members(read: Callable[[int, int], bytes], nbytes: int) -> Iterator[Member]:
+def iterate_members(read: Callable[[int, int], bytes], nbytes: int) -> Iterator[TarMember]:
     """Yield the files in a tar of ``nbytes`` bytes; ``read(offset, count)`` returns bytes of the tar.
 
     Folders and links are skipped. A tar may end without its two empty headers. Raises NoTar.
@@ -42,15 +44,15 @@ def members(read: Callable[[int, int], bytes], nbytes: int) -> Iterator[Member]:
         size = _member_size(header, at) if size_of_pax < 0 or kind in _LONG_NAME + _PAX else size_of_pax
         content, end = at + HEADER, at + HEADER + -(-size // HEADER) * HEADER
         if content + size > nbytes:
-            raise NoTar(at, f"a member of {size:,} bytes would end behind the file's end at {nbytes:,}")
+            raise NotATarError(at, f"a member of {size:,} bytes would end behind the file's end at {nbytes:,}")
         if kind == _LONG_NAME:
             name = read(content, size).rstrip(b"\0").decode("utf-8", "surrogateescape")
         elif kind == _PAX:
-            said = _pax(read(content, size), at)
+            said = _pax_records(read(content, size), at)
             name, size_of_pax = said.get("path", name), int(said.get("size", -1))
         else:
             if kind in _FILES:
-                yield Member(name or _member_name(header), begin, content, size, min(end, nbytes))
+                yield TarMember(name or _member_name(header), begin, content, size, min(end, nbytes))
             name, size_of_pax, begin = "", -1, end
         at = end
 
@@ -63,9 +65,9 @@ def _member_size(header: bytes, at: int) -> int:
         else:
             size = int(header[124:136].strip(b" \0") or b"0", 8)
     except ValueError:
-        raise NoTar(at, "there is no header of a member") from None
+        raise NotATarError(at, "there is no header of a member") from None
     if told != sum(header) - sum(header[148:156]) + 8 * 32:  # the checksum's own place counts as blanks
-        raise NoTar(at, "there is no header of a member, or it is damaged: its checksum is wrong")
+        raise NotATarError(at, "there is no header of a member, or it is damaged: its checksum is wrong")
     return size
 
 
@@ -75,7 +77,7 @@ def _member_name(header: bytes) -> str:
     return (prefix + b"/" + name if prefix else name).decode("utf-8", "surrogateescape")
 
 
-def _pax(data: bytes, at: int) -> dict[str, str]:
+def _pax_records(data: bytes, at: int) -> dict[str, str]:
     """Return the records of a pax header by key; a record has the format ``length key=value``."""
     said = {}
     while data.strip(b"\0"):
@@ -83,9 +85,9 @@ def _pax(data: bytes, at: int) -> dict[str, str]:
             length = int(data.partition(b" ")[0])
             key, _, value = data[:length].partition(b" ")[2].partition(b"=")
         except ValueError:
-            raise NoTar(at, "a pax header is damaged") from None
+            raise NotATarError(at, "a pax header is damaged") from None
         said[key.decode()] = value[:-1].decode("utf-8", "surrogateescape")
         if length < 5:
-            raise NoTar(at, "a pax header is damaged")
+            raise NotATarError(at, "a pax header is damaged")
         data = data[length:]
     return said

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from allranks.data.sources import compressed
 from allranks.data.sources.files import FileSource
-from allranks.data.sources.line_file import Decoding, LineFormat
+from allranks.data.sources.line_file import LineDecoding, LineFormat
 from allranks.data.sources.lines import BLOCK_BYTES
-from allranks.data.sources.patterns import Pattern, place
+from allranks.data.sources.patterns import Pattern, parse_pattern
 
 _SUFFIXES = tuple(name + more for name in (".txt", ".text", ".md") for more in compressed.SUFFIXES)
-_UTF_8 = Decoding(bytes.decode, UnicodeDecodeError, "UTF-8")
+_UTF_8 = LineDecoding(bytes.decode, UnicodeDecodeError, "UTF-8")
 
 
 def text(pattern: Pattern, *, block_bytes: int = BLOCK_BYTES, cache: str | None = None) -> FileSource:
@@ -19,5 +19,7 @@ def text(pattern: Pattern, *, block_bytes: int = BLOCK_BYTES, cache: str | None 
     with ``\n`` or ``\r\n``. For complete files as samples, use ``folder``. ``block_bytes`` is as for ``jsonl``.
     """
     return FileSource(
-        place(pattern), LineFormat("text", _SUFFIXES, blanks=True, decoding=_UTF_8, block_bytes=block_bytes), cache
+        parse_pattern(pattern),
+        LineFormat("text", _SUFFIXES, blanks=True, decoding=_UTF_8, block_bytes=block_bytes),
+        cache,
     )

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.json as pj  # type: ignore[import-untyped]
 
-from allranks.data.base import Rows
+from allranks.data.base import BlockRows
 from allranks.data.sources import compressed
 from allranks.data.sources.columns import TableRows
 from allranks.data.sources.file import FileBytes
-from allranks.data.sources.files import Block, OpenFile, Scan
+from allranks.data.sources.files import FileScan, IndexBlock, OpenFile
 from allranks.data.sources.jsonl import json_lines
-from allranks.data.sources.line_file import Decoding, LineFile, LineFormat, LineRows
-from allranks.data.sources.lines import count, spans
-from allranks.data.sources.types import Types
+from allranks.data.sources.line_file import LineDecoding, LineFile, LineFormat, LineRows
+from allranks.data.sources.lines import count_lines, line_spans
+from allranks.data.sources.types import ColumnTypes
 from allranks.errors import DataError
 
 _MARK = b"\xef\xbb\xbf"
@@ -29,10 +29,10 @@ def _text_sample(line: bytes) -> dict[str, str]:
     return {"text": line.decode()}
 
 
-_TEXT = Decoding(_text_sample, UnicodeDecodeError, "UTF-8")
+_TEXT = LineDecoding(_text_sample, UnicodeDecodeError, "UTF-8")
 
 
-def parsed(data: bytes, schema: pa.Schema) -> pa.Table:
+def parse_json_table(data: bytes, schema: pa.Schema) -> pa.Table:
     """Parse JSON objects to a table with this schema, and return it. Raises pa.ArrowException if they do not fit."""
     return pj.read_json(
         pa.BufferReader(data),
@@ -49,7 +49,7 @@ class TypedJson:
     does not fit raises DataError when it is read.
     """
 
-    types: Types
+    types: ColumnTypes
     block_bytes: int
 
     @property
@@ -61,24 +61,24 @@ class TypedJson:
         return self._lines.suffixes
 
     @property
-    def settings(self) -> tuple[str, ...]:
-        return self._lines.settings
+    def block_settings(self) -> tuple[str, ...]:
+        return self._lines.block_settings
 
     def is_quick(self, _name: str) -> bool:
         return False
 
-    def scan(self, file: FileBytes) -> Scan:
-        begin = _begin(file)
+    def scan_file(self, file: FileBytes) -> FileScan:
+        begin = _first_bytes(file)
         if begin.removeprefix(_MARK).startswith(b"["):
             raise DataError(
                 f"{file.path} is one list in JSON; expected an object in every line.",
                 path=file.path,
                 remedy=f"Write it as JSON lines. {_STREAM}.",
             )
-        return self._lines.scan(file)
+        return self._lines.scan_file(file)
 
     def open(self, file: FileBytes, stamp: str) -> OpenFile:  # noqa: ARG002  every block has its own check
-        return TypedFile(LineFile(file, self._lines.blanks, self._lines.decoding), self.types.schema())
+        return TypedFile(LineFile(file, self._lines.blanks, self._lines.decoding), self.types.to_schema())
 
     @property
     def _lines(self) -> LineFormat:
@@ -92,28 +92,28 @@ class TypedFile:
     lines: LineFile
     schema: pa.Schema
 
-    def rows(self, block: Block) -> Rows:
-        lines = self.lines.rows(block)
+    def read_block(self, block: IndexBlock) -> BlockRows:
+        lines = self.lines.read_block(block)
         try:
-            table = parsed(lines.data, self.schema)
+            table = parse_json_table(lines.data, self.schema)
         except pa.ArrowException as error:
-            raise self._misfit(lines, str(error)) from error
-        if table.num_rows != count(lines.data, blanks=False):
-            raise self._misfit(lines, _NOT_ONE)
+            raise self._misfit_error(lines, str(error)) from error
+        if table.num_rows != count_lines(lines.data, counts_blank_lines=False):
+            raise self._misfit_error(lines, _NOT_ONE)
         return TableRows(table, f"{lines.path}, block at byte {lines.begin:,}")
 
-    def _fault(self, line: bytes) -> str:
+    def _line_fault(self, line: bytes) -> str:
         """Return why a line is not exactly one object that fits the schema; "" if it is."""
         try:
-            return "" if parsed(line, self.schema).num_rows == 1 else _NOT_ONE
+            return "" if parse_json_table(line, self.schema).num_rows == 1 else _NOT_ONE
         except pa.ArrowException as error:
             return str(error)
 
-    def _misfit(self, lines: LineRows, why: str) -> DataError:
+    def _misfit_error(self, lines: LineRows, why: str) -> DataError:
         """Return the error for a block; it names the first line with a fault."""
-        begins, ends = spans(lines.data, blanks=False)
+        begins, ends = line_spans(lines.data, counts_blank_lines=False)
         each = (lines.data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True))
-        faults = ((number, self._fault(line)) for number, line in enumerate(each, start=1))
+        faults = ((number, self._line_fault(line)) for number, line in enumerate(each, start=1))
         number, why = next((found for found in faults if found[1]), (1, why))
         return DataError(
             f"{lines.path}: line {number} of the block at byte {lines.begin:,} does not fit the features: "
@@ -139,20 +139,20 @@ class TypedText:
         return ()
 
     @property
-    def settings(self) -> tuple[str, ...]:
-        return ("column", *self._lines.settings)
+    def block_settings(self) -> tuple[str, ...]:
+        return ("column", *self._lines.block_settings)
 
     def is_quick(self, name: str) -> bool:
         return self._lines.is_quick(name)
 
-    def scan(self, file: FileBytes) -> Scan:
-        if _begin(file).startswith(_MARK):
+    def scan_file(self, file: FileBytes) -> FileScan:
+        if _first_bytes(file).startswith(_MARK):
             raise DataError(
                 f"{file.path} begins with a byte-order mark, which datasets takes for text.",
                 path=file.path,
                 remedy="Write it without one, or use allranks.Dataset.text(files), which leaves it out.",
             )
-        return self._lines.scan(file)
+        return self._lines.scan_file(file)
 
     def open(self, file: FileBytes, stamp: str) -> OpenFile:  # noqa: ARG002  every block has its own check
         return TextFile(LineFile(file, self._lines.blanks, self._lines.decoding))
@@ -168,8 +168,8 @@ class TextFile:
 
     lines: LineFile
 
-    def rows(self, block: Block) -> Rows:
-        rows = self.lines.rows(block)
+    def read_block(self, block: IndexBlock) -> BlockRows:
+        rows = self.lines.read_block(block)
         if rows.data.count(b"\r") != rows.data.count(b"\r\n"):
             raise DataError(
                 f"{rows.path}: the block at byte {rows.begin:,} has a carriage return alone, where datasets ends a "
@@ -180,7 +180,7 @@ class TextFile:
         return rows
 
 
-def _begin(file: FileBytes) -> bytes:
+def _first_bytes(file: FileBytes) -> bytes:
     """Return the first bytes of a file. Raises DataError if it is compressed and its name does not say so."""
     if compressed.codec_of(file.name):
         return b""

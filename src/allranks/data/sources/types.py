@@ -1,4 +1,4 @@
-"""Describe the types of columns in words that are the same for all versions of Arrow."""
+"""Describe the types of columns as JSON, in a form that does not depend on the version of Arrow."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Word = str | dict[str, Any] | list[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Types:
+class ColumnTypes:
     """The columns of a data set and their types; ``text`` is JSON: {column: word}."""
 
     text: str
 
     @classmethod
-    def of(cls, schema: pa.Schema) -> Types:
+    def from_schema(cls, schema: pa.Schema) -> ColumnTypes:
         """Return the types of the columns in a schema."""
-        return cls(json.dumps({field.name: word(field.type) for field in schema}))
+        return cls(json.dumps({field.name: type_word(field.type) for field in schema}))
 
     @property
     def by_name(self) -> dict[str, Word]:
@@ -38,22 +38,27 @@ class Types:
         """A digest of the types, as 16 hexadecimal digits."""
         return show(digest(self.text))[:16]
 
-    def hold(self, name: str) -> bool:
+    def contains_type(self, name: str) -> bool:
         """Return whether one of the types has this name, or contains a type with this name."""
         return _contains_name(self.by_name, name)
 
-    def schema(self) -> pa.Schema:
+    def to_schema(self) -> pa.Schema:
         """Return the Arrow schema with these types. Raises ValueError for a type that only Arrow files have."""
         return pa.schema({name: _arrow_type(one) for name, one in self.by_name.items()})
 
-    def check(self, schema: pa.Schema, path: str, *, only: Collection[str] | None = None) -> None:
-        """Raise DataError if a file's schema has other columns or types. With ``only``, check only these columns."""
-        found = {field.name: word(field.type) for field in schema if only is None or field.name in only}
+    def check_schema(self, schema: pa.Schema, path: str, *, column_names: Collection[str] | None = None) -> None:
+        """Raise DataError if a file's schema has other columns or types.
+
+        With ``column_names``, check only these columns.
+        """
+        found = {
+            field.name: type_word(field.type) for field in schema if column_names is None or field.name in column_names
+        }
         expected = self.by_name
         wrong = [
             f"{name}: {_type_text(expected, name)} by its features, {_type_text(found, name)} in the file"
             for name in sorted({*expected, *found})
-            if name not in expected or name not in found or not _gives(found[name], expected[name])
+            if name not in expected or name not in found or not _is_convertible(found[name], expected[name])
         ]
         if wrong:
             raise DataError(
@@ -65,18 +70,21 @@ class Types:
             )
 
 
-def word(kind: pa.DataType) -> Word:
-    """Return the word for an Arrow type; types with equal Python values, as string and large_string, have one word."""
+def type_word(kind: pa.DataType) -> Word:
+    """Return the name of an Arrow type in our JSON.
+
+    Types with equal Python values (string, large_string) have one name.
+    """
     if isinstance(kind, pa.BaseExtensionType):
-        return JSON if kind.extension_name == "arrow.json" else word(kind.storage_type)
+        return JSON if kind.extension_name == "arrow.json" else type_word(kind.storage_type)
     if pa.types.is_dictionary(kind):
-        return word(kind.value_type)
+        return type_word(kind.value_type)
     if pa.types.is_struct(kind):
-        return {field.name: word(field.type) for field in kind}
+        return {field.name: type_word(field.type) for field in kind}
     if pa.types.is_fixed_size_list(kind):
-        return [word(kind.value_type), kind.list_size]
+        return [type_word(kind.value_type), kind.list_size]
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return [word(kind.value_type)]
+        return [type_word(kind.value_type)]
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return "string"
     return "binary" if pa.types.is_large_binary(kind) else str(kind)
@@ -87,12 +95,12 @@ def _contains_name(one: Word | int, name: str) -> bool:
     return one == name or any(_contains_name(each, name) for each in inside)
 
 
-def _gives(found: Word, expected: Word) -> bool:
-    """Return whether values of the found type are also values of the expected type; nulls are values of every type."""
+def _is_convertible(found: Word, expected: Word) -> bool:
+    """Return whether each value of the found type is also a value of the expected type. A null fits every type."""
     if isinstance(found, dict) and isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(_gives(found[name], expected[name]) for name in found)
+        return found.keys() == expected.keys() and all(_is_convertible(found[name], expected[name]) for name in found)
     if isinstance(found, list) and isinstance(expected, list):
-        return found[1:] == expected[1:] and _gives(found[0], expected[0])
+        return found[1:] == expected[1:] and _is_convertible(found[0], expected[0])
     return found in ("null", expected)
 
 

@@ -37,7 +37,7 @@ class WebFiles:
     def url(self) -> str:
         return self._root
 
-    def entry(self, path: str) -> Entry:
+    def file_entry(self, path: str) -> Entry:
         """Return a file's size, and the time of its last change if that is known. Raises NotThere."""
         address = self._address(path)
         about = self._retry("look at", path, lambda: self._files.info(address))
@@ -49,7 +49,7 @@ class WebFiles:
 
     def size(self, path: str) -> int | None:
         try:
-            return self.entry(path).size
+            return self.file_entry(path).size
         except NotThere:
             return None
 

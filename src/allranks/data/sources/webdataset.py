@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import BadSample, Rows
-from allranks.data.sources.file import CHUNK, FileBytes, changed
-from allranks.data.sources.files import Block, FileSource, OpenFile, Scan
-from allranks.data.sources.patterns import Pattern, place
-from allranks.data.sources.tar import Member, NoTar, members
+from allranks.data.base import BadSample, BlockRows
+from allranks.data.sources.file import CHUNK, FileBytes, data_changed_error
+from allranks.data.sources.files import FileScan, FileSource, IndexBlock, OpenFile
+from allranks.data.sources.patterns import Pattern, parse_pattern
+from allranks.data.sources.tar import NotATarError, TarMember, iterate_members
 from allranks.digest import digest, show
 from allranks.errors import DataError
 
@@ -33,11 +33,11 @@ def webdataset(pattern: Pattern, *, decode: bool = False, cache: str | None = No
     sample is a BadSample. A block is about 1 MiB of samples. Indexing reads the headers: it seeks past large files, and
     reads small ones.
     """
-    return FileSource(place(pattern), Shards(decode), cache)
+    return FileSource(parse_pattern(pattern), WebDatasetFormat(decode), cache)
 
 
 @dataclass(frozen=True, slots=True)
-class Shards:
+class WebDatasetFormat:
     """The file format of the source ``webdataset``."""
 
     decode: bool
@@ -51,52 +51,56 @@ class Shards:
         return (".tar",)
 
     @property
-    def settings(self) -> tuple[str, ...]:
+    def block_settings(self) -> tuple[str, ...]:
         return ()
 
     def is_quick(self, _name: str) -> bool:
         return False
 
-    def scan(self, file: FileBytes) -> Scan:
+    def scan_file(self, file: FileBytes) -> FileScan:
         """Return runs of samples as blocks; begin and end are their bytes."""
         blocks: list[tuple[int, int, int, int]] = []
         begin, end, rows = 0, 0, 0
         told = []
         try:
-            for sample in _group_members(members(_ahead(file), file.nbytes)):
+            for sample in _group_members(iterate_members(_reader_ahead(file), file.nbytes)):
                 begin, end = begin if rows else sample[0].member.begin, sample[-1].member.end
                 rows += 1
                 told += [f"{member.name}\0{member.content}\0{member.size}" for _, _, member in sample]
                 if end - begin >= _BLOCK_BYTES:
                     blocks.append((begin, end, rows, 0))
                     rows = 0
-        except NoTar as error:
+        except NotATarError as error:
             remedy = "Was it cut off, or is it compressed? Shards must be plain tar files."
             raise DataError(f"{file.path} is not a complete tar: {error}.", path=file.path, remedy=remedy) from error
         if rows:
             blocks.append((begin, end, rows, 0))
-        return Scan(tuple(blocks), show(digest(*told))[:16])
+        return FileScan(tuple(blocks), show(digest(*told))[:16])
 
     def open(self, file: FileBytes, stamp: str) -> OpenFile:  # noqa: ARG002  of all headers: too many to read again
-        return Shard(file, self.decode)
+        return TarShard(file, self.decode)
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class TarShard:
     """A shard that is open for reading blocks."""
 
     file: FileBytes
     decode: bool
 
-    def rows(self, block: Block) -> Rows:
+    def read_block(self, block: IndexBlock) -> BlockRows:
         data = self.file.read(block.begin, block.end - block.begin)
         where = f"bytes {block.begin:,} to {block.end:,}"
         try:
-            samples = list(_group_members(members(lambda offset, count: data[offset : offset + count], len(data))))
-        except NoTar as error:
-            raise changed(self.file.path, f"{block.stop} samples in {where}", f"no headers ({error})") from error
+            samples = list(
+                _group_members(iterate_members(lambda offset, count: data[offset : offset + count], len(data)))
+            )
+        except NotATarError as error:
+            raise data_changed_error(
+                self.file.path, f"{block.stop} samples in {where}", f"no headers ({error})"
+            ) from error
         if len(samples) < block.stop:
-            raise changed(self.file.path, f"{block.stop} samples in {where}", f"{len(samples)}")
+            raise data_changed_error(self.file.path, f"{block.stop} samples in {where}", f"{len(samples)}")
         return ShardRows(data, samples, self.decode, f"{self.file.path}, {where}")
 
 
@@ -105,14 +109,14 @@ class ShardRows:
     """The samples of one block of a shard."""
 
     data: bytes
-    samples: list[list[_Part]]
+    samples: list[list[_SampleFile]]
     decode: bool
     where: str
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
-        return [self._one(self.samples[row]) for row in rows.tolist()]
+        return [self._decode_sample(self.samples[row]) for row in rows.tolist()]
 
-    def _one(self, sample: list[_Part]) -> Any:
+    def _decode_sample(self, sample: list[_SampleFile]) -> Any:
         found: dict[str, Any] = {"__key__": sample[0].key}
         for _, extension, member in sample:
             content = self.data[member.content : member.content + member.size]
@@ -123,24 +127,24 @@ class ShardRows:
         return found
 
 
-class _Part(NamedTuple):
+class _SampleFile(NamedTuple):
     """One file of a sample: the sample's key, the file's extension, and its range in the tar."""
 
     key: str
     extension: str
-    member: Member
+    member: TarMember
 
 
-def _group_members(found: Iterable[Member]) -> Iterator[list[_Part]]:
+def _group_members(found: Iterable[TarMember]) -> Iterator[list[_SampleFile]]:
     return (list(parts) for _, parts in groupby(_member_parts(found), attrgetter("key")))
 
 
-def _member_parts(found: Iterable[Member]) -> Iterator[_Part]:
+def _member_parts(found: Iterable[TarMember]) -> Iterator[_SampleFile]:
     for member in found:
         folders, slash, base = member.name.rpartition("/")
         stem, dot, extension = base.partition(".")
         if dot:
-            yield _Part(folders + slash + stem, extension, member)
+            yield _SampleFile(folders + slash + stem, extension, member)
 
 
 def _decoder(extension: str) -> Callable[[bytes], Any]:
@@ -155,7 +159,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def _ahead(file: FileBytes) -> Callable[[int, int], bytes]:
+def _reader_ahead(file: FileBytes) -> Callable[[int, int], bytes]:
     """Return a function ``read(offset, count)`` that also reads ahead, so that near headers need only one read."""
     at, data, ahead = 0, b"", _AHEAD
 

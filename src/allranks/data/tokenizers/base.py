@@ -16,7 +16,7 @@ Encode = Callable[[Sequence[str]], Sequence[Tokens]]
 
 
 @dataclass(frozen=True, slots=True)
-class Tokenize:
+class TokenizeSamples:
     """A function for ``Map`` that replaces text by tokens.
 
     In a dict it replaces ``column`` by ``into``; for a str it returns a dict with ``into``. It is ``batched``: it
@@ -51,13 +51,13 @@ class Tokenize:
         return {key: value for key, value in sample.items() if self.keep or key != self.column}
 
 
-def utf8(texts: Sequence[str]) -> list[Tokens]:
+def encode_utf8(texts: Sequence[str]) -> list[Tokens]:
     """Return the UTF-8 bytes of each text as tokens: 256 tokens can encode any text, including lone surrogates."""
     return [np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8).astype(np.int32) for text in texts]
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class EncodeEach:
     """Encodes texts one by one; ``ids_of(text)`` returns ids, or a mapping with ``input_ids`` as transformers does."""
 
     ids_of: Callable[[str], Any]

@@ -1,11 +1,11 @@
-"""Find the tokenizer that an argument means. A library is imported only for a file that it reads."""
+"""Make a tokenizer from a name, path, object or function. A library is imported only if it is needed."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from allranks.data.tokenizers.base import Each, Encode, Tokenize, utf8
+from allranks.data.tokenizers.base import Encode, EncodeEach, TokenizeSamples, encode_utf8
 from allranks.errors import DataError
 
 _KNOWN = (
@@ -16,7 +16,7 @@ _KNOWN = (
 
 def tokenizer(
     which: Any, *, column: str = "text", into: str = "tokens", keep: bool = False, add_special_tokens: bool = True
-) -> Tokenize:
+) -> TokenizeSamples:
     """Return a function for ``map`` that replaces a text by its tokens, an int32 array. Nothing is downloaded.
 
     ``which`` is one of these:
@@ -30,20 +30,20 @@ def tokenizer(
     ``keep`` keeps the text, too. ``add_special_tokens`` is for Hugging Face tokenizers: it adds the tokens that the
     tokenizer puts at both ends. Padding is switched off.
     """
-    return Tokenize(_choose_encoder(which, add_special_tokens), column, into, keep)
+    return TokenizeSamples(_choose_encoder(which, add_special_tokens), column, into, keep)
 
 
 def _choose_encoder(which: Any, add_special_tokens: bool) -> Encode:
     if isinstance(which, str | os.PathLike):
-        return utf8 if which == "bytes" else _hugging_face(_tokenizer_path(which), add_special_tokens)
+        return encode_utf8 if which == "bytes" else _hugging_face(_tokenizer_path(which), add_special_tokens)
     which = getattr(which, "backend_tokenizer", which)
     library = type(which).__module__.partition(".")[0]
     if library == "tokenizers":
         return _hugging_face(which, add_special_tokens)
     if library == "tiktoken":
-        return Each(which.encode_ordinary)
+        return EncodeEach(which.encode_ordinary)
     if callable(which):
-        return Each(which)
+        return EncodeEach(which)
     raise DataError(f"expected a tokenizer, found {which!r}.", remedy=_KNOWN)
 
 
@@ -65,5 +65,5 @@ def _hugging_face(which: Any, add_special_tokens: bool) -> Encode:
             raise
         remedy = 'Install it: pip install "allranks[tokenizers]"'
         raise DataError(f"{which} needs tokenizers, which is not installed.", remedy=remedy) from error
-    found = huggingface.read(which) if isinstance(which, str) else which
-    return huggingface.HuggingFace(huggingface.unpadded(found), add_special_tokens)
+    found = huggingface.read_tokenizer(which) if isinstance(which, str) else which
+    return huggingface.HuggingFace(huggingface.disable_padding(found), add_special_tokens)

@@ -24,7 +24,7 @@ class HuggingFace:
         return [np.array(one.ids, np.int32) for one in found]
 
 
-def read(path: str) -> Tokenizer:
+def read_tokenizer(path: str) -> Tokenizer:
     """Return the tokenizer from a tokenizer.json. Raises DataError for any other file."""
     try:
         return Tokenizer.from_file(path)
@@ -32,7 +32,7 @@ def read(path: str) -> Tokenizer:
         raise DataError(f"{path} is not a tokenizer.json: {error}.", path=path) from error
 
 
-def unpadded(tokenizer: Tokenizer) -> Tokenizer:
+def disable_padding(tokenizer: Tokenizer) -> Tokenizer:
     """Return the tokenizer without padding, because padding depends on which texts are encoded together."""
     if tokenizer.padding is None:
         return tokenizer

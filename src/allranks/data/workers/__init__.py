@@ -1,4 +1,4 @@
 """Transform samples in other processes, in order, even if a process dies."""
 
-from allranks.data.workers.detect import Workers as Workers
+from allranks.data.workers.detect import WorkerPool as WorkerPool
 from allranks.data.workers.detect import start_workers as start_workers

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import Transform
+from allranks.data.base import SampleTransform
 from allranks.errors import DataError
 
 
-class Workers(Protocol):
+class WorkerPool(Protocol):
     """Processes that apply a chain to pieces, which are lists of samples; best of some milliseconds of work each."""
 
     def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[list[Any]]:
@@ -27,10 +27,10 @@ class Workers(Protocol):
         """End the workers. Pending pieces fail. It may be called again."""
 
 
-class Inline:
+class InlineWorkers:
     """Workers without a process: ``submit`` applies the chain in this process, and then returns."""
 
-    def __init__(self, chain: Transform) -> None:
+    def __init__(self, chain: SampleTransform) -> None:
         self._chain = chain
 
     def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[list[Any]]:
@@ -45,7 +45,7 @@ class Inline:
         pass
 
 
-def start_workers(chain: Transform, count: int) -> Workers:
+def start_workers(chain: SampleTransform, count: int) -> WorkerPool:
     """Start ``count`` processes that apply a chain, and return them; with 0, this process applies it in ``submit``.
 
     Raises DataError if the chain's functions cannot be sent to the processes, or if cloudpickle is not installed.
@@ -53,12 +53,12 @@ def start_workers(chain: Transform, count: int) -> Workers:
     if count < 0:
         raise DataError(f"workers={count}: expected a number of worker processes, or 0 to work in this process.")
     if count == 0:
-        return Inline(chain)
+        return InlineWorkers(chain)
     try:
-        from allranks.data.workers.pool import Pool
+        from allranks.data.workers.pool import ProcessPool
     except ModuleNotFoundError as error:
         if error.name != "cloudpickle":
             raise
         remedy = 'Install it: pip install "allranks[data]"; or use workers=0.'
         raise DataError("worker processes need cloudpickle, which is not installed.", remedy=remedy) from error
-    return Pool(chain, count)
+    return ProcessPool(chain, count)

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import allranks.data.workers.wire as wire
-from allranks.data.base import Transform
+from allranks.data.base import SampleTransform
 from allranks.errors import DataError, WorkerDied
 from allranks.failure import text_of
 
@@ -36,22 +36,22 @@ _MOST_DEATHS = 2
 
 
 @dataclass(slots=True, eq=False)
-class _Piece:
+class _SampleList:
     samples: list[Any]
     ids: NDArray[np.int64]
     epoch: int
     future: Future[list[Any]]
     deaths: int = 0
 
-    def frame(self) -> wire.Frame:
-        return wire.pack(self.samples, self.ids, self.epoch)
+    def request_frame(self) -> wire.Frame:
+        return wire.pack_samples(self.samples, self.ids, self.epoch)
 
-    def settle(self, answer: wire.Frame) -> None:
+    def set_result(self, answer: wire.Frame) -> None:
         """Set the future of the piece from the worker's answer: to the samples, or to the error."""
         try:
-            samples, failure = wire.unpack(answer)
+            samples, failure = wire.unpack_samples(answer)
         except Exception as error:
-            self.fail(f"what a worker process made of samples cannot be read: {text_of(error)}.", error)
+            self.set_error(f"what a worker process made of samples cannot be read: {text_of(error)}.", error)
             return
         if failure is None:
             self.future.set_result(samples)
@@ -61,12 +61,12 @@ class _Piece:
         raised.add_note(text)
         self.future.set_exception(raised)
 
-    def fail(self, why: str, cause: Exception) -> None:
+    def set_error(self, why: str, cause: Exception) -> None:
         failure = DataError(why)
         failure.__cause__ = cause
         self.future.set_exception(failure)
 
-    def blame(self, how: str) -> bool:
+    def count_death(self, how: str) -> bool:
         """Count that a worker died at this piece; return whether the piece fails, after the second death."""
         self.deaths += 1
         if self.deaths < _MOST_DEATHS:
@@ -88,23 +88,23 @@ class _Piece:
         return True
 
 
-class _Queue:
-    """The pieces that no worker has yet. The threads that take pieces ("takers") are numbered from 0."""
+class _RequestQueue:
+    """The queue of pieces (lists of samples) that no worker has yet. Threads that take from it are numbered from 0."""
 
     def __init__(self, takers: int) -> None:
         self.closed = False
-        self._pieces: deque[_Piece] = deque()
+        self._pieces: deque[_SampleList] = deque()
         self._hungry = set(range(takers))
         self._changed = threading.Condition()
 
-    def put(self, piece: _Piece) -> None:
+    def put(self, piece: _SampleList) -> None:
         with self._changed:
             if self.closed:
                 raise DataError("the workers are closed: samples cannot be submitted.")
             self._pieces.append(piece)
             self._changed.notify()
 
-    def take(self, taker: int, *, wait: bool) -> _Piece | None:
+    def take(self, taker: int, *, wait: bool) -> _SampleList | None:
         """Return the next piece; None if the queue is closed.
 
         Without ``wait``, also return None if there are no more pieces than idle takers. A taker that waits is idle. At
@@ -132,14 +132,14 @@ class _Queue:
             piece.future.cancel()
 
 
-class _Feeder:
-    """A thread that gives pieces to one worker and reads its answers. It knows the queue but not the pool."""
+class _WorkerThread:
+    """A thread that sends pieces to one worker process and reads its answers. It restarts a worker that dies."""
 
-    def __init__(self, number: int, queue: _Queue, chain: wire.Frame) -> None:
+    def __init__(self, number: int, queue: _RequestQueue, chain: wire.Frame) -> None:
         self._number, self._queue, self._chain = number, queue, chain
-        self._held: deque[_Piece] = deque()
+        self._held: deque[_SampleList] = deque()
         self._lock = threading.RLock()  # of the process: none is started any more once the queue is closed
-        self._process: Process | None = None
+        self._process: WorkerProcess | None = None
         self.thread = threading.Thread(target=self._run, name="allranks worker", daemon=True)
         self.thread.start()
 
@@ -148,7 +148,7 @@ class _Feeder:
         process = self._process
         return process.pid if process else None
 
-    def stop(self) -> None:
+    def stop_process(self) -> None:
         """End the process, and so the thread. The queue must be closed before."""
         with self._lock:
             if self._process is not None:
@@ -160,72 +160,72 @@ class _Feeder:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         while not self._queue.closed:
             try:
-                self._serve(self._start())
+                self._serve_requests(self._start())
             except (EOFError, OSError) as error:
-                self._blame(self._bury() or f"could not be started ({error})")
-        self._bury()
+                self._count_death(self._end_process() or f"could not be started ({error})")
+        self._end_process()
         for piece in self._held:
             piece.future.set_exception(DataError("the workers were closed before these samples were done."))
 
-    def _start(self) -> Process:
+    def _start(self) -> WorkerProcess:
         with self._lock:
             if self._queue.closed:
                 raise EOFError
-            self._process = Process()
+            self._process = WorkerProcess()
             return self._process
 
-    def _serve(self, process: Process) -> None:
+    def _serve_requests(self, process: WorkerProcess) -> None:
         """Work until the queue is closed (then return), or the process has ended (then raise EOFError or OSError)."""
         process.send(self._chain)
         for piece in self._held:
-            process.send(piece.frame())
+            process.send(piece.request_frame())
         while True:
             while len(self._held) < _IN_HAND and (taken := self._queue.take(self._number, wait=not self._held)):
-                self._hand(process, taken)
+                self._send_request(process, taken)
             if not self._held:
                 return
             answer = process.receive()
-            self._held.popleft().settle(answer)
+            self._held.popleft().set_result(answer)
 
-    def _hand(self, process: Process, piece: _Piece) -> None:
+    def _send_request(self, process: WorkerProcess, piece: _SampleList) -> None:
         try:
-            frame = piece.frame()
+            frame = piece.request_frame()
         except Exception as error:
-            piece.fail(f"samples cannot be sent to a worker process: {text_of(error)}.", error)
+            piece.set_error(f"samples cannot be sent to a worker process: {text_of(error)}.", error)
             return
         self._held.append(piece)
         process.send(frame)
 
-    def _bury(self) -> str:
+    def _end_process(self) -> str:
         with self._lock:
             process, self._process = self._process, None
-            return process.bury() if process else ""
+            return process.kill_and_describe() if process else ""
 
-    def _blame(self, how: str) -> None:
+    def _count_death(self, how: str) -> None:
         """Count the death for the piece that the process was working on. The next process does its other pieces."""
         if not self._held and (piece := self._queue.take(self._number, wait=True)):
             self._held.append(piece)
-        if not self._queue.closed and self._held and self._held[0].blame(how):
+        if not self._queue.closed and self._held and self._held[0].count_death(how):
             self._held.popleft()
 
 
-class Pool:
+class ProcessPool:
     """A pool of ``count`` worker processes that apply a chain."""
 
-    def __init__(self, chain: Transform, count: int) -> None:
+    def __init__(self, chain: SampleTransform, count: int) -> None:
         """Start the processes. This takes them about 0.2 s, but pieces can be submitted at once.
 
         Raises DataError if the chain cannot be sent to them.
         """
         try:
-            frame = wire.dump(chain)
+            frame = wire.dump_value(chain)
         except Exception as error:
             raise DataError(
                 f"the functions to apply cannot be sent to worker processes: {text_of(error)}.",
                 remedy="Use functions that hold no open files, locks or device arrays; or set workers=0.",
             ) from error
-        self._queue = _Queue(count)
-        self._feeders = [_Feeder(number, self._queue, frame) for number in range(count)]
+        self._queue = _RequestQueue(count)
+        self._feeders = [_WorkerThread(number, self._queue, frame) for number in range(count)]
         self._end = weakref.finalize(self, _close_pool, self._queue, self._feeders, os.getpid())
 
     @property
@@ -234,7 +234,7 @@ class Pool:
         return [pid for feeder in self._feeders if (pid := feeder.pid) is not None]
 
     def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[list[Any]]:
-        piece = _Piece(list(samples), ids, epoch, Future())
+        piece = _SampleList(list(samples), ids, epoch, Future())
         self._queue.put(piece)
         return piece.future
 
@@ -242,12 +242,12 @@ class Pool:
         self._end()
 
 
-def _close_pool(queue: _Queue, feeders: list[_Feeder], owner: int) -> None:
+def _close_pool(queue: _RequestQueue, feeders: list[_WorkerThread], owner: int) -> None:
     if os.getpid() != owner:
         return  # a fork of the process that has the workers
     queue.close()
     for feeder in feeders:
-        feeder.stop()
+        feeder.stop_process()
 
 
 _ENVIRONMENT = {
@@ -261,7 +261,7 @@ _ENVIRONMENT = {
 }
 
 
-class Process:
+class WorkerProcess:
     """A worker process. Start it from a thread that lasts, because the kernel ends the worker with that thread."""
 
     def __init__(self) -> None:
@@ -272,7 +272,7 @@ class Process:
         """
         ours, theirs = socket.socketpair()
         like_us = f"import sys; sys.path[:], sys.argv[:] = {sys.path!r}, {sys.argv!r}"
-        program = f"{like_us}; from allranks.data.workers.child import main; main({theirs.fileno()})"
+        program = f"{like_us}; from allranks.data.workers.child import serve_socket; serve_socket({theirs.fileno()})"
         with theirs:
             self._popen = subprocess.Popen(
                 [sys.executable, "-c", program],
@@ -285,17 +285,17 @@ class Process:
 
     def send(self, frame: wire.Frame) -> None:
         """Send a frame: first the chain, then pieces. Raises OSError if the process has ended."""
-        wire.send(self._channel, frame)
+        wire.send_frame(self._channel, frame)
 
     def receive(self) -> wire.Frame:
         """Wait for the answer to the oldest piece, and return it. EOFError or OSError if the process has ended."""
-        return wire.receive(self._channel)
+        return wire.receive_frame(self._channel)
 
     def kill(self) -> None:
         """Kill the process. Any thread may call this."""
         self._popen.kill()
 
-    def bury(self) -> str:
+    def kill_and_describe(self) -> str:
         """Kill the process if it has not ended, wait for its end, and return a text that says how it ended."""
         self._popen.kill()
         code = self._popen.wait()

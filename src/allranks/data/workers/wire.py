@@ -25,30 +25,30 @@ Frame = Sequence[bytes | memoryview]
 
 
 @dataclass(frozen=True, slots=True)
-class _Ragged:
-    """Arrays of one dimension and one dtype, joined to one array, and the end of each in it."""
+class _JoinedArrays:
+    """Several one-dimensional arrays of one dtype, stored as one array and the position at which each of them ends."""
 
     values: NDArray[Any]
     ends: list[int]
 
     @classmethod
-    def of(cls, arrays: list[NDArray[Any]]) -> _Ragged:
+    def from_arrays(cls, arrays: list[NDArray[Any]]) -> _JoinedArrays:
         return cls(np.concatenate(arrays), np.cumsum(np.fromiter(map(len, arrays), np.int64, len(arrays))).tolist())
 
-    def split(self) -> list[NDArray[Any]]:
+    def split_arrays(self) -> list[NDArray[Any]]:
         return [self.values[begin:end] for begin, end in zip([0, *self.ends], self.ends, strict=False)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class _SampleColumns:
     """Samples that are dicts with the same keys, by column; and all other samples, by their position."""
 
     keys: tuple[Any, ...]
-    columns: list[_Ragged | list[Any]]
+    columns: list[_JoinedArrays | list[Any]]
     others: dict[int, Any]
 
     @classmethod
-    def of(cls, samples: list[Any]) -> _Columns:
+    def from_samples(cls, samples: list[Any]) -> _SampleColumns:
         keys = next((tuple(sample) for sample in samples if type(sample) is dict and sample), ())
         if not keys:
             return cls((), [], dict(enumerate(samples)))
@@ -56,8 +56,8 @@ class _Columns:
         same = [one for at, one in enumerate(samples) if at not in others] if others else samples
         return cls(keys, [_pack_column([one[key] for one in same]) for key in keys], others)
 
-    def samples(self) -> list[Any]:
-        columns = [column.split() if isinstance(column, _Ragged) else column for column in self.columns]
+    def to_samples(self) -> list[Any]:
+        columns = [column.split_arrays() if isinstance(column, _JoinedArrays) else column for column in self.columns]
         same = (dict(zip(self.keys, row, strict=True)) for row in zip(*columns, strict=True))
         if not self.others:
             return list(same)
@@ -65,27 +65,27 @@ class _Columns:
         return [self.others[at] if at in self.others else next(same) for at in range(many)]
 
 
-def _pack_column(values: list[Any]) -> _Ragged | list[Any]:
+def _pack_column(values: list[Any]) -> _JoinedArrays | list[Any]:
     first = values[0]
     if type(first) is not np.ndarray or first.ndim != 1 or first.dtype.hasobject or first.nbytes > _OUT_OF_BAND:
         return values
     if all(type(value) is np.ndarray and value.ndim == 1 and value.dtype == first.dtype for value in values):
-        return _Ragged.of(values)
+        return _JoinedArrays.from_arrays(values)
     return values
 
 
-def pack(samples: list[Any], *rest: Any) -> Frame:
+def pack_samples(samples: list[Any], *rest: Any) -> Frame:
     """Return a frame with the samples and other values. Raises what pickling raises."""
-    return dump((_Columns.of(samples), *rest))
+    return dump_value((_SampleColumns.from_samples(samples), *rest))
 
 
-def unpack(frame: Frame) -> tuple[Any, ...]:
+def unpack_samples(frame: Frame) -> tuple[Any, ...]:
     """Return the arguments of ``pack`` from its frame."""
-    columns, *rest = load(frame)
+    columns, *rest = load_value(frame)
     return columns.samples(), *rest
 
 
-def dump(value: Any) -> Frame:
+def dump_value(value: Any) -> Frame:
     """Return a frame with any value. Raises what pickling raises."""
     buffers: list[memoryview] = []
 
@@ -98,12 +98,12 @@ def dump(value: Any) -> Frame:
     return [cloudpickle.dumps(value, 5, buffer_callback=aside), *buffers]
 
 
-def load(frame: Frame) -> Any:
+def load_value(frame: Frame) -> Any:
     """Return the value in a frame."""
     return pickle.loads(frame[0], buffers=frame[1:])
 
 
-def send(channel: socket.socket, frame: Frame) -> None:
+def send_frame(channel: socket.socket, frame: Frame) -> None:
     """Send a frame. Raises OSError if the other end is closed."""
     sizes = b"".join(_LENGTH.pack(len(part)) for part in frame)
     channel.sendall(_HEAD.pack(sum(map(len, frame)), len(frame)) + sizes)
@@ -111,7 +111,7 @@ def send(channel: socket.socket, frame: Frame) -> None:
         channel.sendall(part)
 
 
-def receive(channel: socket.socket) -> Frame:
+def receive_frame(channel: socket.socket) -> Frame:
     """Wait for a frame, and return it; its large arrays are writable. EOFError or OSError if the end is closed."""
     total, count = _HEAD.unpack(_receive_exactly(channel, _HEAD.size))
     sizes = [size for (size,) in _LENGTH.iter_unpack(_receive_exactly(channel, count * _LENGTH.size))]
