@@ -13,7 +13,7 @@ import time
 
 from told import tell
 
-from allranks.arrays.base import Declared, Split
+from allranks.arrays.base import DeclaredArray, RankSplit
 from allranks.checkpoint import manifest_encode
 from allranks.checkpoint.commit_events import PartWritten, SaveId
 from allranks.checkpoint.commit_states import CommitSide
@@ -28,7 +28,7 @@ os.environ.setdefault("RANK", "0")
 def main(ranks: int) -> None:
     holders = tuple((rank,) for rank in range(ranks))
     declared = [
-        Declared(f"state/layers/{n}/weight", (ranks * 4, 1024), "float32", Split((ranks, 1), holders))
+        DeclaredArray(f"state/layers/{n}/weight", (ranks * 4, 1024), "float32", RankSplit((ranks, 1), holders))
         for n in range(LEAVES)
     ]
     before, began = memory(), time.process_time()

@@ -17,7 +17,7 @@ from allranks.gate.lockstep.calls import make_call as call_of
 ROUNDS, QUESTIONS, LAYERS = 15, 200, 24
 framework = sys.argv[1]
 world = allranks.init(backend=framework)
-sequence = api.monitor_of(world).sequence(range(world.size))
+sequence = api.monitor_of(world).call_sequence(range(world.size))
 found: dict[str, float] = {}
 
 
@@ -38,7 +38,7 @@ def questions() -> float:
     took = []
     for i in range(QUESTIONS):
         begin = time.perf_counter()
-        sequence.agree(call_of(f"question {i}"))
+        sequence.agree_on_call(call_of(f"question {i}"))
         took.append(time.perf_counter() - begin)
     return statistics.median(took)
 
@@ -90,7 +90,7 @@ def first_run(jax: Any, rows: Callable[[], Any]) -> None:
     program = compiled._executable.unsafe_call
     begin = time.perf_counter()
     text = inside.text_of(program)
-    call_of("step", lines=collectives_of_module(text), key=inside.form_of(program, text))
+    call_of("step", lines=collectives_of_module(text), hidden_key=inside.form_of(program, text))
     found["reading it for its first run"] = time.perf_counter() - begin
 
 
@@ -129,7 +129,7 @@ def of_torch() -> None:
 
 
 (of_jax if framework == "jax" else of_torch)()
-found["queries before, in total"] = float(sequence.exchanges)
+found["queries before, in total"] = float(sequence.exchange_count)
 world.barrier()
 found["a query that all ranks make"] = questions()
 tell(**found)

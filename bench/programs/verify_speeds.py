@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from told import tell
 
-from allranks.arrays.base import Declared
+from allranks.arrays.base import DeclaredArray
 from allranks.arrays.detect import open_tree
 from allranks.consistency import jax as on_jax
 from allranks.consistency import torch as on_torch
@@ -23,9 +23,9 @@ array = np.random.default_rng(0).integers(0, 1 << 32, words, np.uint32)
 wide = array.view(np.uint64)
 on_device, tensor = jax.device_put(array), torch.from_numpy(array.view(np.int32))
 tree = open_tree({"w": array}, rank=0, size=2)
-copies, declared = [tree.copies(0)], tree.declared
+copies, declared = [tree.copies_of_array(0)], tree.declared_arrays
 word_layout = WordLayout(0, (words,), (1,))
-assert isinstance(declared[0], Declared)
+assert isinstance(declared[0], DeclaredArray)
 
 WAYS: dict[str, Callable[[], object]] = {
     "reading: np.bitwise_xor": lambda: np.bitwise_xor.reduce(wide),

@@ -49,7 +49,7 @@ def table(leaves: Sequence[Leaf]) -> list[str]:
     """Return one line for each leaf: how it is split, and what that leaves on a device."""
     rows = [("weights", "shape", "split over devices", "on a device")]
     for leaf in leaves:
-        split = f"{max(leaf.pieces)} parts" if leaf.sharded else "replicated"
+        split = f"{max(leaf.pieces)} parts" if leaf.is_sharded else "replicated"
         rows.append((leaf.path, " x ".join(map(str, leaf.shape)), split, size_of(leaf.device_bytes)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

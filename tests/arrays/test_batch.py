@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.arrays.batch import BatchPlan, RowClaim, check_claims, count_global_rows, count_rows
+from allranks.arrays.batch import BatchPlan, RowClaim, check_row_claims, count_global_rows, count_rows
 from allranks.errors import BatchMismatch
 
 
@@ -50,7 +50,7 @@ def test_a_plan_refuses_fewer_than_one() -> None:
 )
 def test_leaves_with_different_numbers_of_rows_are_refused(shapes: dict[str, tuple[int, ...]], says: str) -> None:
     with pytest.raises(BatchMismatch, match=says):
-        count_rows(shapes, who="rank 1: global_batch")
+        count_rows(shapes, operation="rank 1: global_batch")
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_leaves_with_different_numbers_of_rows_are_refused(shapes: dict[str, tup
 def test_rows_that_do_not_add_up_are_refused(rows: int, global_rows: int | None, says: str) -> None:
     """Four ranks of two devices each; the error says what this rank should have brought."""
     with pytest.raises(BatchMismatch, match=says):
-        count_global_rows(rows, mine=2, shards=8, global_rows=global_rows, who="rank 1")
+        count_global_rows(rows, rank_parts=2, all_parts=8, global_rows=global_rows, operation="rank 1")
 
 
 def test_rows_that_add_up_make_the_whole() -> None:
-    assert count_global_rows(16, mine=2, shards=8, global_rows=64, who="rank 1") == 64
-    assert count_global_rows(16, mine=2, shards=8, global_rows=None, who="rank 1") == 64
+    assert count_global_rows(16, rank_parts=2, all_parts=8, global_rows=64, operation="rank 1") == 64
+    assert count_global_rows(16, rank_parts=2, all_parts=8, global_rows=None, operation="rank 1") == 64
 
 
 def claim(rows: int, shards: tuple[int, ...], digest: str) -> RowClaim:
@@ -84,23 +84,23 @@ def claim(rows: int, shards: tuple[int, ...], digest: str) -> RowClaim:
 
 def test_ranks_that_bring_unlike_rows_are_named() -> None:
     with pytest.raises(BatchMismatch, match=r"ranks 0, 2: x uint8\[4, 129\]; rank 1: x uint8\[3, 129\]") as caught:
-        check_claims([claim(4, (0,), "a"), claim(3, (1,), "b"), claim(4, (2,), "c")])
+        check_row_claims([claim(4, (0,), "a"), claim(3, (1,), "b"), claim(4, (2,), "c")])
     assert caught.value.ranks == (1,)
 
 
 def test_ranks_that_all_read_the_same_rows_are_found() -> None:
     """The first thing to go wrong with data on many hosts: everybody reads everything."""
     with pytest.raises(BatchMismatch, match=r"ranks 0, 2 have byte-identical rows .* BatchPlan\.rows_of"):
-        check_claims([claim(4, (0,), "a"), claim(4, (1,), "b"), claim(4, (2,), "a")])
+        check_row_claims([claim(4, (0,), "a"), claim(4, (1,), "b"), claim(4, (2,), "a")])
 
 
 def test_ranks_that_share_a_part_must_bring_the_same_rows() -> None:
     """Tensor parallelism over processes: ranks 0 and 1 hold the same rows."""
-    check_claims([claim(4, (0,), "a"), claim(4, (0,), "a"), claim(4, (1,), "b"), claim(4, (1,), "b")])
+    check_row_claims([claim(4, (0,), "a"), claim(4, (0,), "a"), claim(4, (1,), "b"), claim(4, (1,), "b")])
     with pytest.raises(BatchMismatch, match="ranks 2-3 hold the same part of the batch, but have different bytes"):
-        check_claims([claim(4, (0,), "a"), claim(4, (0,), "a"), claim(4, (1,), "b"), claim(4, (1,), "c")])
+        check_row_claims([claim(4, (0,), "a"), claim(4, (0,), "a"), claim(4, (1,), "b"), claim(4, (1,), "c")])
 
 
 def test_a_batch_of_zeros_says_nothing_about_whose_rows_it_is() -> None:
     """A warm-up step on constant rows is no fault: such a claim has no digest."""
-    check_claims([claim(4, (rank,), "") for rank in range(4)])
+    check_row_claims([claim(4, (rank,), "") for rank in range(4)])

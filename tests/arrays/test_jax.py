@@ -122,8 +122,8 @@ def test_leaves_say_how_they_are_split() -> None:
     none = jax.device_put(jnp.zeros(3), NamedSharding(mesh, P()))
     first, second, third = allranks.describe({"both": both, "none": none, "np": np.zeros((2, 0)), "name": "no array"})
     assert first == Leaf("both", (8, 6), "bfloat16", pieces=(2, 2), device_bytes=24)
-    assert (first.sharded, first.size, first.nbytes) == (True, 48, 96)
-    assert (second.pieces, second.device_bytes, second.sharded) == ((1,), 12, False)
+    assert (first.is_sharded, first.size, first.nbytes) == (True, 48, 96)
+    assert (second.pieces, second.device_bytes, second.is_sharded) == ((1,), 12, False)
     assert (third.path, third.nbytes) == ("np", 0)
     assert allranks.global_batch(mesh, np.arange(8), axis=("a", "b")).shape == (8,)
     with pytest.raises(BatchMismatch, match="rank 0: global_batch: 6 rows cannot be divided over the 4 parts"):

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from trees import carried, fill, wholes
 
 import allranks
-from allranks.arrays.base import Split
+from allranks.arrays.base import RankSplit
 from allranks.arrays.detect import open_tree
 from allranks.errors import CannotStore
 
@@ -69,7 +69,7 @@ def test_an_array_of_local_devices_is_every_ranks_own() -> None:
     """It is cut as its devices are, and all ranks hold each part; equal splits are one object."""
     mesh = mesh_of((4, 2), "a", "b")
     arrays = {name: jax.device_put(jnp.zeros((8, 8)), NamedSharding(mesh, spec)) for name, spec in SPECS.items()}
-    declared = {leaf.path: leaf for leaf in open_tree(arrays, rank=1, size=2).declared}
+    declared = {leaf.path: leaf for leaf in open_tree(arrays, rank=1, size=2).declared_arrays}
     assert {name: leaf.split.cuts for name, leaf in declared.items()} == {
         "both": (4, 2),
         "fsdp": (8, 1),
@@ -80,7 +80,7 @@ def test_an_array_of_local_devices_is_every_ranks_own() -> None:
     }
     assert {holders for leaf in declared.values() for holders in leaf.split.holders} == {(0, 1)}
     taller = jax.device_put(jnp.zeros((16, 8)), NamedSharding(mesh, P("a")))
-    assert open_tree(taller, rank=1, size=2).declared[0].split is declared["partly"].split
+    assert open_tree(taller, rank=1, size=2).declared_arrays[0].split is declared["partly"].split
 
 
 @pytest.mark.world(n=1, devices=8)
@@ -92,7 +92,7 @@ def test_donation_and_deletion_do_not_touch_what_is_held() -> None:
         for sharding in (cut, SingleDeviceSharding(jax.devices()[0])):
             state = jax.device_put(jnp.full((8, 2048), float(number)), sharding)
             opened = open_tree(state, rank=0, size=1)
-            held = [opened.cell_bytes(0, at) for at in range(len(opened.declared[0].split.holders))]
+            held = [opened.cell_bytes(0, at) for at in range(len(opened.declared_arrays[0].split.holders))]
             assert not any(one.mutable for one in held)
             assert held[0].data.ctypes.data == state.addressable_data(0).unsafe_buffer_pointer()
             if number % 3 == 0:
@@ -110,10 +110,10 @@ def test_arrays_are_made_around_the_buffers_that_were_filled() -> None:
     for spec, count in ((P(), 1), (P("a"), 2), (P("a", "b"), 8)):
         state = jax.device_put(np.arange(64.0 * 512, dtype=np.float32).reshape(64, 512), NamedSharding(mesh, spec))
         opened = open_tree(jnp.zeros_like(state), rank=0, size=1, for_restore=True)
-        assert len(opened.targets(0)) == count
+        assert len(opened.targets_of_array(0)) == count
         fill(opened, {"": np.asarray(state)})
-        back: Any = opened.rebuild({})
-        places = {target.buffer.ctypes.data for target in opened.targets(0)}
+        back: Any = opened.rebuild_tree({})
+        places = {target.buffer.ctypes.data for target in opened.targets_of_array(0)}
         assert {shard.data.unsafe_buffer_pointer() for shard in back.addressable_shards} == places
         assert same(jax.jit(lambda x: x + 1, donate_argnums=0)(back), state + 1)
 
@@ -140,7 +140,7 @@ def test_keys_and_descriptions_are_templates() -> None:
     keys = jax.device_put(jax.random.split(jax.random.key(1), 4), cut)
     rbg = jax.device_put(jax.random.key(3, impl="rbg"), jax.devices()[1])
     state = {"keys": keys, "rbg": rbg, "w": jax.device_put(jnp.arange(8.0), cut)}
-    first, second, _ = open_tree(state, rank=0, size=1).declared
+    first, second, _ = open_tree(state, rank=0, size=1).declared_arrays
     assert (first.shape, first.dtype, first.kind, first.split.cuts) == ((4, 2), "uint32", "key<fry>", (4, 1))
     assert (second.shape, second.kind) == ((4,), "key<rbg>")
     described = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
@@ -177,11 +177,11 @@ def test_all_ranks_see_one_split(world: allranks.World) -> None:
     }
     state["keys"] = jax.jit(lambda: jax.random.split(jax.random.key(1), 8), out_shardings=NamedSharding(mesh, P("a")))()
     opened = open_tree(state, rank=world.rank, size=world.size)
-    said = [[leaf.path, leaf.split.cuts, leaf.split.holders] for leaf in opened.declared]
+    said = [[leaf.path, leaf.split.cuts, leaf.split.holders] for leaf in opened.declared_arrays]
     assert world.agree(said) is not None
-    splits = {leaf.path: leaf.split for leaf in opened.declared}
-    assert splits["replicated"] == Split((1, 1), ((0, 1, 2, 3),))
-    assert splits["partly"] == Split((4, 1), ((0, 2), (0, 2), (1, 3), (1, 3)))
+    splits = {leaf.path: leaf.split for leaf in opened.declared_arrays}
+    assert splits["replicated"] == RankSplit((1, 1), ((0, 1, 2, 3),))
+    assert splits["partly"] == RankSplit((4, 1), ((0, 2), (0, 2), (1, 3), (1, 3)))
     assert splits["both"].holders == ((0,), (2,), (0,), (2,), (1,), (3,), (1,), (3,))
     mine = wholes(opened, world.rank)
     for path in SPECS:
@@ -192,7 +192,7 @@ def test_all_ranks_see_one_split(world: allranks.World) -> None:
     blank = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
     into = open_tree(blank, rank=world.rank, size=world.size, for_restore=True)
     fill(into, dict.fromkeys(SPECS, values) | {"keys": mine["keys"]})
-    back: Any = into.rebuild({})
+    back: Any = into.rebuild_tree({})
     assert all(back[name].sharding == state[name].sharding for name in state)
     assert all(bool(jax.jit(lambda x, y: (x == y).all())(back[name], state[name])) for name in SPECS)
     assert back["keys"].dtype == state["keys"].dtype

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees import carried, fill, wholes
 
-from allranks.arrays.base import Split
+from allranks.arrays.base import RankSplit
 from allranks.arrays.detect import open_tree
 from allranks.arrays.grid import cell_extent, extent_on_device, split_of
 from allranks.arrays.leaves.numpy import DTYPES
@@ -116,10 +116,10 @@ def test_what_comes_back_is_what_went_in(tree: Any) -> None:
 def test_one_tree_has_one_key(tree: Any) -> None:
     """Two openings say the same; a leaf more says something else."""
     one, two = (open_tree(tree, rank=0, size=2) for _ in range(2))
-    assert (one.key, one.declared) == (two.key, two.declared)
+    assert (one.hash_key, one.declared_arrays) == (two.hash_key, two.declared_arrays)
     more = open_tree([tree, np.zeros(1)], rank=0, size=2)
-    assert one.key != more.key
-    assert one.key != open_tree([tree], rank=0, size=2).key or not one.declared
+    assert one.hash_key != more.hash_key
+    assert one.hash_key != open_tree([tree], rank=0, size=2).hash_key or not one.declared_arrays
 
 
 def test_arrays_are_filled_where_they_are() -> None:
@@ -153,8 +153,8 @@ def test_what_may_change_is_said_to() -> None:
 def test_each_rank_has_an_array_of_its_own() -> None:
     """One cell, held by all; one split for all arrays of as many dimensions."""
     opened = open_tree({"a": np.zeros((3, 2)), "b": np.zeros((5, 5))}, rank=1, size=3)
-    one, two = opened.declared
-    assert one.split == Split((1, 1), ((0, 1, 2),))
+    one, two = opened.declared_arrays
+    assert one.split == RankSplit((1, 1), ((0, 1, 2),))
     assert one.split is two.split
     assert (one.path, one.shape, one.dtype, one.kind) == ("a", (3, 2), "float64", "")
 
@@ -172,7 +172,7 @@ def test_values_are_taken_by_path() -> None:
     """Where the checkpoint has none, the template's own stays; None is a value like others."""
     opened = open_tree({"step": 1, "rest": [None, "x"]}, rank=0, size=1)
     assert opened.values == {"step": 1, "rest/0": None, "rest/1": "x"}
-    assert opened.rebuild({"step": 7, "rest/0": 2.5}) == {"step": 7, "rest": [2.5, "x"]}
+    assert opened.rebuild_tree({"step": 7, "rest/0": 2.5}) == {"step": 7, "rest": [2.5, "x"]}
     assert open_tree(3, rank=0, size=1).values == {"": 3}
 
 
@@ -249,6 +249,6 @@ def test_sharding_one_dimension_twice_follows_torch() -> None:
 def test_a_template_stays_as_it_is_until_its_targets_are_written() -> None:
     template = {"a": np.zeros(2)}
     opened = open_tree(template, rank=0, size=1, for_restore=True)
-    assert opened.rebuild({})["a"] is template["a"]
+    assert opened.rebuild_tree({})["a"] is template["a"]
     fill(opened, wholes(open_tree({"a": np.ones(2)}, rank=0, size=1)))
-    assert opened.rebuild({})["a"].tolist() == [1, 1]
+    assert opened.rebuild_tree({})["a"].tolist() == [1, 1]

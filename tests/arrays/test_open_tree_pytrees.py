@@ -89,4 +89,4 @@ def test_paths_are_those_of_jax() -> None:
     found = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: x is None)
     named = {jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in found}
     opened = open_tree(tree, rank=0, size=1)
-    assert {leaf.path for leaf in opened.declared} | set(opened.values) == named
+    assert {leaf.path for leaf in opened.declared_arrays} | set(opened.values) == named

@@ -13,7 +13,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from trees import carried, fill, wholes
 
 import allranks
-from allranks.arrays.base import Split
+from allranks.arrays.base import RankSplit
 from allranks.arrays.detect import open_tree
 from allranks.errors import CannotStore
 
@@ -84,7 +84,7 @@ def test_every_dtype_is_filled_in_place(dtype: str) -> None:
     for name, value in state.items():
         assert back[name] is template[name]
         assert back[name].reshape(-1).view(torch.uint8).equal(value.reshape(-1).view(torch.uint8))
-    assert open_tree(state, rank=0, size=1).declared[0].dtype == dtype
+    assert open_tree(state, rank=0, size=1).declared_arrays[0].dtype == dtype
 
 
 def test_what_is_held_is_the_tensor_itself_and_may_change() -> None:
@@ -217,14 +217,14 @@ def test_dtensors_are_parts_of_one_whole(world: allranks.World) -> None:
     whole = {name: even if name == "strided" else values for name in cases}
     state = {name: distribute_tensor(whole[name], *case) for name, case in cases.items()}
     opened = open_tree(state, rank=world.rank, size=world.size)
-    splits = {leaf.path: leaf.split for leaf in opened.declared}
+    splits = {leaf.path: leaf.split for leaf in opened.declared_arrays}
     world.agree([[path, split.cuts, split.holders] for path, split in splits.items()])
-    assert splits["rows"] == Split((4, 1), ((0,), (1,), (2,), (3,)))
-    assert splits["columns"] == Split((1, 4), ((0,), (1,), (2,), (3,)))
-    assert splits["whole"] == Split((1, 1), ((0, 1, 2, 3),))
-    assert splits["both"] == Split((2, 2), ((0,), (1,), (2,), (3,)))
-    assert splits["partly"] == Split((2, 1), ((0, 2), (1, 3)))
-    assert splits["strided"] == Split((1, 4), ((0,), (2,), (1,), (3,)))
+    assert splits["rows"] == RankSplit((4, 1), ((0,), (1,), (2,), (3,)))
+    assert splits["columns"] == RankSplit((1, 4), ((0,), (1,), (2,), (3,)))
+    assert splits["whole"] == RankSplit((1, 1), ((0, 1, 2, 3),))
+    assert splits["both"] == RankSplit((2, 2), ((0,), (1,), (2,), (3,)))
+    assert splits["partly"] == RankSplit((2, 1), ((0, 2), (1, 3)))
+    assert splits["strided"] == RankSplit((1, 4), ((0,), (2,), (1,), (3,)))
 
     found = wholes(opened, world.rank)
     for name, array in found.items():  # every part is where it is in the whole, and together they are all of it
@@ -236,7 +236,7 @@ def test_dtensors_are_parts_of_one_whole(world: allranks.World) -> None:
     template["meta"] = DTensor.from_local(torch.empty(1, 6, device="meta"), line, [Shard(0)], run_check=False)
     into = open_tree(template, rank=world.rank, size=world.size, for_restore=True)
     fill(into, {name: value.numpy() for name, value in whole.items()} | {"meta": values[:4].numpy()})
-    back: Any = into.rebuild({})
+    back: Any = into.rebuild_tree({})
     for name, value in whole.items():
         assert back[name] is template[name]
         assert back[name].full_tensor().equal(value)
@@ -272,8 +272,8 @@ def test_a_sharded_module_goes_on_training(world: allranks.World) -> None:
     state, template = state_of(1), state_of(2)
     run(state)
     opened = open_tree(state, rank=world.rank, size=world.size)
-    weight = next(leaf for leaf in opened.declared if leaf.path == "model/weight")
-    assert weight.split == Split((2, 1), ((0,), (1,)))
+    weight = next(leaf for leaf in opened.declared_arrays if leaf.path == "model/weight")
+    assert weight.split == RankSplit((2, 1), ((0,), (1,)))
     back = carried(state, template, rank=world.rank, size=world.size)
     assert back["model"] is template["model"]
     assert [run(back) for _ in range(2)] == [run(state) for _ in range(2)]

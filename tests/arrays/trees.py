@@ -16,7 +16,7 @@ from allranks.arrays.saved_tree import SavedArray, SavedTree
 def wholes(opened: OpenTree, rank: int = 0) -> dict[str, np.ndarray]:
     """Return every array, put together from the cells that this rank holds; what it does not hold is zero."""
     found = {}
-    for number, leaf in enumerate(opened.declared):
+    for number, leaf in enumerate(opened.declared_arrays):
         whole = np.zeros(leaf.shape, DTYPES[leaf.dtype])
         for at, holders in enumerate(leaf.split.holders):
             extent = cell_extent(at, leaf.shape, leaf.split.cuts)
@@ -28,8 +28,8 @@ def wholes(opened: OpenTree, rank: int = 0) -> dict[str, np.ndarray]:
 
 def fill(opened: OpenTree, arrays: dict[str, np.ndarray]) -> None:
     """Fill every target from whole arrays."""
-    for number, leaf in enumerate(opened.declared):
-        for target in opened.targets(number):
+    for number, leaf in enumerate(opened.declared_arrays):
+        for target in opened.targets_of_array(number):
             assert target.buffer.shape == target.extent.shape
             target.buffer[...] = arrays[leaf.path][target.extent.slices]
 
@@ -37,9 +37,9 @@ def fill(opened: OpenTree, arrays: dict[str, np.ndarray]) -> None:
 def carried(state: Any, template: Any, *, rank: int = 0, size: int = 1) -> Any:
     """Return ``template`` with the contents of ``state``, all of which this rank must hold."""
     source = open_tree(state, rank=rank, size=size)
-    leaves = {one.path: SavedArray(one.shape, one.dtype, one.kind) for one in source.declared}
+    leaves = {one.path: SavedArray(one.shape, one.dtype, one.kind) for one in source.declared_arrays}
     saved = SavedTree({**leaves, **source.values})
     into = open_tree(template, rank=rank, size=size, for_restore=True, saved=saved)
-    assert [leaf.path for leaf in into.declared] == [leaf.path for leaf in source.declared]
+    assert [leaf.path for leaf in into.declared_arrays] == [leaf.path for leaf in source.declared_arrays]
     fill(into, wholes(source, rank))
-    return into.rebuild(source.values)
+    return into.rebuild_tree(source.values)

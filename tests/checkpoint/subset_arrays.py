@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from allranks.arrays.base import CellBytes, Copy, Split, Target
+from allranks.arrays.base import CellBytes, CellCopy, FillTarget, RankSplit
 from allranks.arrays.grid import cell_extent, intern_split, replicated_split
-from allranks.arrays.leaves.base import LeafFill, OpenContext, Spec
+from allranks.arrays.leaves.base import ArraySpec, LeafFill, OpenContext
 
 
 @dataclass
@@ -24,7 +24,7 @@ class SubsetArray:
     ranks: tuple[int, ...]
     whole: bool = False
 
-    def split(self, context: OpenContext) -> Split:
+    def split(self, context: OpenContext) -> RankSplit:
         return _split(self.content.ndim, self.ranks, self.whole or not self.content.ndim, context.rank, context.size)
 
     def parts(self, context: OpenContext) -> dict[int, np.ndarray[Any, Any]]:
@@ -37,11 +37,11 @@ class SubsetArray:
 
 
 @lru_cache
-def _split(dimensions: int, ranks: tuple[int, ...], whole: bool, rank: int, size: int) -> Split:
+def _split(dimensions: int, ranks: tuple[int, ...], whole: bool, rank: int, size: int) -> RankSplit:
     if ranks == (rank,):
         return replicated_split(dimensions, size)
     cuts = (1 if whole else len(ranks), *(1,) * (dimensions - 1))[:dimensions]
-    return intern_split(Split(cuts, (ranks,) if whole else tuple((one,) for one in ranks)))
+    return intern_split(RankSplit(cuts, (ranks,) if whole else tuple((one,) for one in ranks)))
 
 
 def claims(kind: type) -> bool:
@@ -52,22 +52,22 @@ def opener(_node: object, _context: OpenContext) -> None:
     return None
 
 
-def spec(leaf: SubsetArray, context: OpenContext) -> Spec:
+def spec(leaf: SubsetArray, context: OpenContext) -> ArraySpec:
     return _spec(leaf.content.shape, leaf.content.dtype.name, leaf.split(context))
 
 
 @lru_cache
-def _spec(shape: tuple[int, ...], dtype: str, split: Split) -> Spec:
-    return Spec(shape, dtype, split)
+def _spec(shape: tuple[int, ...], dtype: str, split: RankSplit) -> ArraySpec:
+    return ArraySpec(shape, dtype, split)
 
 
 def cell_bytes(leaf: SubsetArray, cell: int, context: OpenContext) -> CellBytes:
     return CellBytes(_bytes(leaf.parts(context)[cell]), mutable=True)
 
 
-def copies(leaf: SubsetArray, context: OpenContext) -> tuple[Copy, ...]:
+def copies(leaf: SubsetArray, context: OpenContext) -> tuple[CellCopy, ...]:
     parts = leaf.parts(context).items()
-    return tuple(Copy(at, "host", "numpy", part, True, lambda part=part: _bytes(part)) for at, part in parts)
+    return tuple(CellCopy(at, "host", "numpy", part, True, lambda part=part: _bytes(part)) for at, part in parts)
 
 
 def memory(_leaf: SubsetArray) -> None:
@@ -77,7 +77,7 @@ def memory(_leaf: SubsetArray) -> None:
 def leaf_fill(leaf: SubsetArray, context: OpenContext) -> LeafFill:
     split = leaf.split(context)
     targets = tuple(
-        Target(cell_extent(at, leaf.content.shape, split.cuts), part) for at, part in leaf.parts(context).items()
+        FillTarget(cell_extent(at, leaf.content.shape, split.cuts), part) for at, part in leaf.parts(context).items()
     )
     return LeafFill(targets, lambda: leaf)
 

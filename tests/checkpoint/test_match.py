@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from allranks.arrays.base import Declared, Split
+from allranks.arrays.base import DeclaredArray, RankSplit
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
 from allranks.checkpoint.match import LeafDifference, find_differences, report_differences
 
 
-def array(path: str, shape: tuple[int, ...] = (4, 4), dtype: str = "float32", kind: str = "") -> Declared:
-    return Declared(path, shape, dtype, Split((1,) * len(shape), ((0,),)), kind)
+def array(path: str, shape: tuple[int, ...] = (4, 4), dtype: str = "float32", kind: str = "") -> DeclaredArray:
+    return DeclaredArray(path, shape, dtype, RankSplit((1,) * len(shape), ((0,),)), kind)
 
 
-def saved(*arrays: Declared, **values: Any) -> Manifest:
+def saved(*arrays: DeclaredArray, **values: Any) -> Manifest:
     """A checkpoint of these arrays and values."""
     leaves = {one.path: StoredLeaf(one.shape, one.dtype, one.kind, ()) for one in arrays}
     return Manifest(7, "0" * 32, "2025-01-01T00:00:00Z", 1, "xxh3-128", (), leaves, values, None, {}, {})

@@ -75,7 +75,7 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> Machines:
 
 
 def use(made: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tier, "RealHosts", lambda world, _: View(made, world))
+    monkeypatch.setattr(tier, "ServedHostMemories", lambda world, _: View(made, world))
 
 
 def opened(machines: Machines, world: World, **options: Any) -> Checkpointer:

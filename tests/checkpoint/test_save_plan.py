@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.arrays.base import Declared, Split
+from allranks.arrays.base import DeclaredArray, RankSplit
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.file_layout import LARGEST, chunk_ends, chunk_grain, plan_file_layout
 from allranks.checkpoint.manifest import Shard
@@ -21,7 +21,7 @@ from allranks.storage.base import BLOCK
 
 
 @st.composite
-def splits(draw: st.DrawFn, size: int, dims: int) -> Split:
+def splits(draw: st.DrawFn, size: int, dims: int) -> RankSplit:
     """Any grid of cells over some of ``size`` ranks: each of these holds one, or all hold the only one; some hold more
     than one, so that cells may have different numbers of holders."""
     ranks = draw(st.permutations(range(size)))[: draw(st.integers(1, size))]
@@ -33,7 +33,7 @@ def splits(draw: st.DrawFn, size: int, dims: int) -> Split:
     cells = math.prod(cuts)
     more = draw(st.lists(st.sampled_from(ranks), min_size=cells, max_size=cells)) if draw(st.booleans()) else None
     holders = [{*ranks[cell::cells], *(more[cell : cell + 1] if more else ())} for cell in range(cells)]
-    return Split(tuple(cuts), tuple(tuple(sorted(held)) for held in holders))
+    return RankSplit(tuple(cuts), tuple(tuple(sorted(held)) for held in holders))
 
 
 # As the header of a file calls its own entry, and parts of other leaves.
@@ -41,7 +41,7 @@ ODD_NAMES = ["__metadata__", "__metadata__[]", "__metadata__[0:3]", "a", "a[0:1]
 
 
 @st.composite
-def states(draw: st.DrawFn) -> tuple[int, list[Declared]]:
+def states(draw: st.DrawFn) -> tuple[int, list[DeclaredArray]]:
     size = draw(st.integers(1, 6))
     declared = []
     names = draw(st.lists(st.sampled_from(ODD_NAMES), unique=True, max_size=8))
@@ -49,11 +49,11 @@ def states(draw: st.DrawFn) -> tuple[int, list[Declared]]:
         shape = tuple(draw(st.lists(st.integers(0, 9), max_size=3)))
         dtype = draw(st.sampled_from(["float32", "bfloat16", "uint8", "complex128"]))
         path = names[number] if number < len(names) else f"leaf/{number}"
-        declared.append(Declared(path, shape, dtype, draw(splits(size, len(shape)))))
+        declared.append(DeclaredArray(path, shape, dtype, draw(splits(size, len(shape)))))
     return size, declared
 
 
-def marked(size: int, declared: list[Declared]) -> list[np.ndarray]:
+def marked(size: int, declared: list[DeclaredArray]) -> list[np.ndarray]:
     """Count, for every element, how often some rank writes it."""
     counts = [np.zeros(one.shape, int) for one in declared]
     for rank in range(size):
@@ -63,14 +63,14 @@ def marked(size: int, declared: list[Declared]) -> list[np.ndarray]:
 
 
 @given(states())
-def test_every_element_is_written_once(state: tuple[int, list[Declared]]) -> None:
+def test_every_element_is_written_once(state: tuple[int, list[DeclaredArray]]) -> None:
     """By exactly one rank, whatever the cut."""
     for count in marked(*state):
         assert (count == 1).all()
 
 
 @given(states())
-def test_a_rank_writes_only_what_it_holds(state: tuple[int, list[Declared]]) -> None:
+def test_a_rank_writes_only_what_it_holds(state: tuple[int, list[DeclaredArray]]) -> None:
     """And the bytes it takes out of its cell are those of the extent."""
     size, declared = state
     for rank in range(size):
@@ -85,7 +85,7 @@ def test_a_rank_writes_only_what_it_holds(state: tuple[int, list[Declared]]) -> 
             assert (np.diff(numbers) == 1).all()
 
 
-def cell_of(one: Declared, cell: int) -> Extent:
+def cell_of(one: DeclaredArray, cell: int) -> Extent:
     index = np.unravel_index(cell, one.split.cuts) if one.shape else ()
     chunk = [-(-n // cut) for n, cut in zip(one.shape, one.split.cuts, strict=True)]
     offset = [min(int(i) * c, n) for i, c, n in zip(index, chunk, one.shape, strict=True)]
@@ -93,7 +93,7 @@ def cell_of(one: Declared, cell: int) -> Extent:
 
 
 @given(states())
-def test_the_layout_says_what_the_files_are(state: tuple[int, list[Declared]]) -> None:
+def test_the_layout_says_what_the_files_are(state: tuple[int, list[DeclaredArray]]) -> None:
     """What rank 0 puts into the manifest is what every rank plans for itself."""
     size, declared = state
     files = [plan_file(declared, rank=rank, size=size) for rank in range(size)]
@@ -103,11 +103,11 @@ def test_the_layout_says_what_the_files_are(state: tuple[int, list[Declared]]) -
     assert shards_of(whole, declared) == shards_in(files, whole, declared)
 
 
-def shards_of(whole: CheckpointLayout, declared: list[Declared]) -> dict[str, set[Shard]]:
+def shards_of(whole: CheckpointLayout, declared: list[DeclaredArray]) -> dict[str, set[Shard]]:
     return {one.path: set(whole.leaves[one.path].shards) for one in declared}
 
 
-def shards_in(files: list[FilePlan], whole: CheckpointLayout, declared: list[Declared]) -> dict[str, set[Shard]]:
+def shards_in(files: list[FilePlan], whole: CheckpointLayout, declared: list[DeclaredArray]) -> dict[str, set[Shard]]:
     found: dict[str, set[Shard]] = {one.path: set() for one in declared}
     for number, rank in enumerate(whole.writers):
         for part in files[rank].parts:
@@ -116,7 +116,7 @@ def shards_in(files: list[FilePlan], whole: CheckpointLayout, declared: list[Dec
 
 
 @given(states())
-def test_a_file_has_no_holes_and_is_aligned(state: tuple[int, list[Declared]]) -> None:
+def test_a_file_has_no_holes_and_is_aligned(state: tuple[int, list[DeclaredArray]]) -> None:
     size, declared = state
     for rank in range(size):
         file = plan_file(declared, rank=rank, size=size)
@@ -131,8 +131,8 @@ def test_a_file_has_no_holes_and_is_aligned(state: tuple[int, list[Declared]]) -
 
 def test_replicas_are_shared_out_by_bytes() -> None:
     """Four ranks hold the same model, and each writes a quarter of it."""
-    everybody = Split((1, 1), ((0, 1, 2, 3),))
-    declared = [Declared(f"{n}", (1000 + 37 * n, 900), "float32", everybody) for n in range(7)]
+    everybody = RankSplit((1, 1), ((0, 1, 2, 3),))
+    declared = [DeclaredArray(f"{n}", (1000 + 37 * n, 900), "float32", everybody) for n in range(7)]
     sizes = [plan_file(declared, rank=rank, size=4).bytes for rank in range(4)]
     assert max(sizes) - min(sizes) < 0.01 * total_bytes(declared)
 
@@ -163,7 +163,7 @@ def test_a_manifest_holds_some_hundred_thousand_digests_at_most(total: int) -> N
 @settings(max_examples=30)
 @given(states())
 def test_safetensors_opens_every_file(
-    tmp_path_factory: pytest.TempPathFactory, state: tuple[int, list[Declared]]
+    tmp_path_factory: pytest.TempPathFactory, state: tuple[int, list[DeclaredArray]]
 ) -> None:
     """The library itself, with our header, our names and our alignment."""
     safetensors = pytest.importorskip("safetensors", reason="safetensors is not installed")

@@ -240,7 +240,7 @@ def test_a_put_without_all_files_is_found_out(monkeypatch: pytest.MonkeyPatch) -
             return {"files": said, "values": {}}
         return write(job)
 
-    monkeypatch.setattr(SaveOperation, "write", hasty)
+    monkeypatch.setattr(SaveOperation, "write_files", hasty)
     with pytest.raises((AssertionError, Damaged), match="does not exist"):
         sweep(range(5))
 

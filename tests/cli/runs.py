@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from allranks.arrays.base import CellBytes, Declared, Split
+from allranks.arrays.base import CellBytes, DeclaredArray, RankSplit
 from allranks.arrays.grid import cell_extent
 from allranks.checkpoint import manifest_encode, paths
 from allranks.checkpoint.manifest import Manifest, StoredFile
@@ -40,18 +40,18 @@ class Tree:
     values: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def declared(self) -> tuple[Declared, ...]:
+    def declared_arrays(self) -> tuple[DeclaredArray, ...]:
         return tuple(
-            Declared(path, array.shape, array.dtype.name, self._split(path), self.kinds.get(path, ""))
+            DeclaredArray(path, array.shape, array.dtype.name, self._split(path), self.kinds.get(path, ""))
             for path, array in self.arrays.items()
         )
 
     @property
-    def key(self) -> object:
-        return self.declared
+    def hash_key(self) -> object:
+        return self.declared_arrays
 
     @property
-    def ties(self) -> dict[int, int]:
+    def tied_arrays(self) -> dict[int, int]:
         return {}
 
     def cell_bytes(self, array: int, number: int) -> CellBytes:
@@ -59,12 +59,12 @@ class Tree:
         part = whole[cell_extent(number, whole.shape, self._split(path).cuts).slices]
         return CellBytes(np.ascontiguousarray(part).reshape(-1).view(np.uint8), mutable=False)
 
-    def _split(self, path: str) -> Split:
+    def _split(self, path: str) -> RankSplit:
         shape = self.arrays[path].shape
         cuts = self.cuts.get(path, (self.ranks, *(1,) * (len(shape) - 1)) if shape else ())
         count = int(np.prod(cuts, dtype=int))
         replicas = self.ranks // count
-        return Split(cuts, tuple(tuple(range(n * replicas, (n + 1) * replicas)) for n in range(count)))
+        return RankSplit(cuts, tuple(tuple(range(n * replicas, (n + 1) * replicas)) for n in range(count)))
 
 
 def four_ranks(arrays: dict[str, np.ndarray], **options: Any) -> Tree:

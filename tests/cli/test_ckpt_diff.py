@@ -137,7 +137,7 @@ def test_distances_are_those_of_the_whole_arrays(
     one, other = before.astype(wide), after.astype(wide)
     changed = int(np.count_nonzero(before.view(np.uint8) != after.view(np.uint8))) if shape and before.size else 0
     if np.array_equal(before.reshape(-1).view(np.uint8), after.reshape(-1).view(np.uint8)):
-        assert found.equal
+        assert found.is_equal
         return
     [change] = found.leaves
     by = change.distance

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allranks.arrays.base import Split
+from allranks.arrays.base import RankSplit
 from allranks.arrays.grid import cell_extent
 from allranks.consistency import numpy as ours
 from allranks.consistency.fingerprint import Fingerprint, K, M, bits_in, total_fingerprint, uint32s_in, word_layout
@@ -76,7 +76,7 @@ def test_any_cut_of_any_array_adds_up_to_the_definition(dtype: str, sizes: list[
 def test_blocks_of_a_long_array_are_one(shape: tuple[int, ...]) -> None:
     """Rows longer and shorter than a block, whole and as the cells of a grid."""
     array = any_bits("uint16", shape)
-    split = Split((2,) * len(shape), ())
+    split = RankSplit((2,) * len(shape), ())
     cells = [cell_extent(number, shape, split.cuts) for number in range(2 ** len(shape))]
     assert total_fingerprint(of_part(array[extent.slices], shape, extent) for extent in cells) == fingerprint(array)
     assert fingerprint(any_bits("uint16", (500,))) == by_definition(any_bits("uint16", (500,)))

@@ -43,12 +43,12 @@ def test_one_value_whatever_the_sharding(monkeypatch: pytest.MonkeyPatch) -> Non
         tree = {name: [jax.device_put(array, cut) for cut in cuts] for name, array in arrays.items()}
         tree["scalar"] = [jax.device_put(np.float64(3), NamedSharding(mesh, P()))]
     opened = open_tree(tree, rank=0, size=1)
-    copies = [opened.copies(number) for number in range(len(opened.declared))]
-    on_host = fingerprints(opened.declared, copies)
+    copies = [opened.copies_of_array(number) for number in range(len(opened.declared_arrays))]
+    on_host = fingerprints(opened.declared_arrays, copies)
     pretend(monkeypatch)
-    on_devices = fingerprints(opened.declared, [opened.copies(number) for number in range(len(copies))])
+    on_devices = fingerprints(opened.declared_arrays, [opened.copies_of_array(number) for number in range(len(copies))])
     values: dict[str, set[object]] = {}
-    for one, of, host, device in zip(opened.declared, copies, on_host, on_devices, strict=True):
+    for one, of, host, device in zip(opened.declared_arrays, copies, on_host, on_devices, strict=True):
         assert len(of) == 8
         by_cell = dict(zip((copy.cell for copy in of), host, strict=True))
         assert host == device == [by_cell[copy.cell] for copy in of], one

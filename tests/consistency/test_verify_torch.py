@@ -35,11 +35,11 @@ def test_tensors_have_the_value_of_their_bytes(monkeypatch: pytest.MonkeyPatch) 
     tree |= {"none": torch.zeros(0, 3), "scalar": torch.tensor(2.5), "turned": any_bits("float32", 4, 6).T}
     tree["conjugate"] = torch.tensor([1 + 2j, 3 - 4j]).conj()
     opened = open_tree(tree, rank=0, size=1)
-    on_host = fingerprints(opened.declared, [opened.copies(n) for n in range(len(tree))])
+    on_host = fingerprints(opened.declared_arrays, [opened.copies_of_array(n) for n in range(len(tree))])
     pretend(monkeypatch)
     for piece in (1, 7, 1 << 20):
         monkeypatch.setattr(ours, "_PIECE", piece)
-        assert fingerprints(opened.declared, [opened.copies(n) for n in range(len(tree))]) == on_host
+        assert fingerprints(opened.declared_arrays, [opened.copies_of_array(n) for n in range(len(tree))]) == on_host
 
 
 @pytest.mark.soak

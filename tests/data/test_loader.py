@@ -188,7 +188,7 @@ def test_a_mean_over_a_validation_set_counts_every_sample_once(files):
 def test_a_row_that_several_ranks_hold_is_counted_by_one(files, monkeypatch):
     """Ranks 1 and 2 hold the same half of the batch: the mean is that of all samples, where each row counts once."""
     halves = range(12), range(12, 24), range(12, 24)
-    monkeypatch.setattr(open_loader, "rows_of", lambda _where, *, world, **_: tuple(halves[world.rank]))
+    monkeypatch.setattr(open_loader, "rows_of_process", lambda _where, *, world, **_: tuple(halves[world.rank]))
 
     def mean(world: World, *, once: bool) -> float:
         loader = data_of(files).batch(24).loader(world)

@@ -131,7 +131,7 @@ class Watched:
             self.scanned.append(file.name)
             return scan(file, **options)
 
-        monkeypatch.setattr(line_file, "scan", watched)
+        monkeypatch.setattr(line_file, "scan_lines", watched)
 
     def of(self, source: FileSource) -> tuple[list[str], DatasetIndex]:
         self.scanned.clear()

@@ -30,7 +30,9 @@ def told(size: int, program: Any) -> tuple[AllranksError, str]:
     return error, str(error)
 
 
-def begin(world: World, rows: Any = None, *, index: Any = None, batch: int = BATCH, **other: Any) -> agreement.Shares:
+def begin(
+    world: World, rows: Any = None, *, index: Any = None, batch: int = BATCH, **other: Any
+) -> agreement.RowShares:
     of = index or index_of(1000)
     laid = plan.choose_layout(of, global_batch=16, seed=other.pop("seed", 0), shuffle=True)
     said = {**plan.EpochPlan(of, laid, 0).facts(), "epoch": 0, "depth": 0}

@@ -90,8 +90,10 @@ def test_a_call_of_one_rank_under_a_condition_on_the_rank_is_a_collective_on_one
         error
     )
     made = make_call("all_gather", "train.py:11")
-    assert isinstance(missing_ranks_error(0, [1, 2], number=6, made=made, frames=at((TRAIN, 11))), CollectiveOnOneRank)
-    left = missing_ranks_error(0, [1, 2], number=6, made=made, frames=at((TRAIN, 9)))
+    assert isinstance(
+        missing_ranks_error(0, [1, 2], call_number=6, group_call=made, frames=at((TRAIN, 11))), CollectiveOnOneRank
+    )
+    left = missing_ranks_error(0, [1, 2], call_number=6, group_call=made, frames=at((TRAIN, 9)))
     assert not isinstance(left, CollectiveOnOneRank)
     assert left.ranks == (1, 2)
     assert (

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allranks.gate.lockstep.calls import Call
-from allranks.gate.lockstep.jax import LockstepFunction, Program, Programs
-from allranks.gate.lockstep.predictor import Predictor
+from allranks.gate.lockstep.calls import GroupCall
+from allranks.gate.lockstep.jax import CompiledProgram, LockstepFunction, ProgramMonitor
+from allranks.gate.lockstep.predictor import CallPredictor
 from allranks.world.progress import PYTHON, progress
 
 
@@ -19,36 +19,36 @@ class CallSequence:
     """A sequence of which all ranks agree at once; it keeps what was asked, and what was called."""
 
     def __init__(self) -> None:
-        self.predictor: Predictor[Call] = Predictor()
+        self.predictor: CallPredictor[GroupCall] = CallPredictor()
         self.inside = False
         self.merge_queries: list[str] = []
         self.steps = SimpleNamespace(due=-1)
-        self.calls: dict[str, Call] = {}
+        self.calls: dict[str, GroupCall] = {}
 
-    def canonical(self, call: Call) -> Call:
+    def canonical(self, call: GroupCall) -> GroupCall:
         return self.calls.setdefault(call.digest, call)
 
-    def enter(self, call: Call, timeout: float | None, *, inside: bool, values: Any) -> None:
+    def enter(self, call: GroupCall, timeout: float | None, *, inside: bool, values: Any) -> None:
         del values
         assert (timeout, inside) == (5.0, True)
         self.inside = inside
         if self.predictor.expected is call:
-            self.predictor.advance()
+            self.predictor.count_predicted_call()
             return
         self.merge_queries.append(f"{call.what} {call.lines}")
-        self.predictor.learn(call)
+        self.predictor.count_agreed_call(call)
 
-    def agree(self, call: Call, timeout: float | None, *, values: Any) -> None:
+    def agree(self, call: GroupCall, timeout: float | None, *, values: Any) -> None:
         assert values == []
         assert timeout == 5.0
         self.merge_queries.append(f"new {call.lines}")
 
     @property
-    def last_call(self) -> Call | None:
-        return self.predictor.call(self.predictor.count)
+    def last_call(self) -> GroupCall | None:
+        return self.predictor.stored_call(self.predictor.count)
 
 
-class Compiled(Programs):
+class Compiled(ProgramMonitor):
     """Stands for JAX: a function's program is seen when it runs for the first time with a cache."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Compiled(Programs):
         del scale
         if isinstance(x, str):
             raise ValueError(x)
-        program = Program(self.sequence, "jit(step)", (str(x.shape),), "")
+        program = CompiledProgram(self.sequence, "jit(step)", (str(x.shape),), "")
         if (self.cache, str(x.shape)) not in self.seen:
             self._compare_run(program, list)
         self.seen.add((self.cache, str(x.shape)))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allranks.gate.lockstep.predictor import Predictor
+from allranks.gate.lockstep.predictor import CallPredictor
 
 CALLS = st.sampled_from("abc")
 PROGRAMS = st.lists(CALLS, max_size=60)
@@ -16,27 +16,27 @@ PROGRAMS = st.lists(CALLS, max_size=60)
 
 def queries(calls: str) -> list[int]:
     """Make the calls; return the numbers of those that were not foretold."""
-    predictor: Predictor[str] = Predictor()
+    predictor: CallPredictor[str] = CallPredictor()
     merge_queries = []
     for call in calls:
         if predictor.expected is call:
-            predictor.advance()
+            predictor.count_predicted_call()
         else:
-            predictor.learn(call)
+            predictor.count_agreed_call(call)
             merge_queries.append(predictor.count)
-        assert predictor.call(predictor.count) is call
+        assert predictor.stored_call(predictor.count) is call
     return merge_queries
 
 
 @given(before=PROGRAMS, ours=st.one_of(CALLS, st.none()), theirs=st.one_of(CALLS, st.none()))
 def test_of_two_ranks_that_part_at_least_one_asks(before: list[str], ours: str | None, theirs: str | None) -> None:
     """After any common past, two different next calls (None: it leaves, which is never foretold)."""
-    predictor: Predictor[str] = Predictor()
+    predictor: CallPredictor[str] = CallPredictor()
     for call in before:
         if predictor.expected is call:
-            predictor.advance()
+            predictor.count_predicted_call()
         else:
-            predictor.learn(call)
+            predictor.count_agreed_call(call)
     must_agree = [call is None or predictor.expected is not call for call in (ours, theirs)]
     assert ours == theirs or any(must_agree)
 
@@ -84,13 +84,13 @@ def test_a_rare_call_in_a_loop_of_many_is_asked_for_alone() -> None:
 @given(PROGRAMS.filter(bool), CALLS)
 def test_a_call_that_is_taken_back_is_as_if_it_had_not_been(before: list[str], call: str) -> None:
     """Its number is given again, and the next call is asked for, whatever it is."""
-    predictor: Predictor[str] = Predictor()
+    predictor: CallPredictor[str] = CallPredictor()
     for made in before:
-        predictor.advance() if predictor.expected is made else predictor.learn(made)
-    predictor.undo()
+        predictor.count_predicted_call() if predictor.expected is made else predictor.count_agreed_call(made)
+    predictor.remove_last_call()
     assert (predictor.count, predictor.expected) == (len(before) - 1, None)
-    predictor.learn(call)
-    assert predictor.call(len(before)) is call
+    predictor.count_agreed_call(call)
+    assert predictor.stored_call(len(before)) is call
     if predictor.expected is not None:
         for _ in range(3):
-            predictor.advance()
+            predictor.count_predicted_call()

@@ -13,7 +13,7 @@ from test_sequence import no_grace as no_grace
 
 from allranks.errors import Mismatch
 from allranks.gate.lockstep.calls import make_call
-from allranks.gate.lockstep.monitor import Monitor
+from allranks.gate.lockstep.monitor import LockstepMonitor
 from allranks.gate.lockstep.steps import LoopPosition, compare_advances
 
 LOOP = "k in the loop at train.py:8"
@@ -23,25 +23,25 @@ def at(**counts: int) -> LoopPosition:
     return LoopPosition(tuple((f"{name} in the loop at train.py:8", count) for name, count in counts.items()))
 
 
-def train(monitor: Monitor, positions: Iterable[LoopPosition]) -> int:
+def train(monitor: LockstepMonitor, positions: Iterable[LoopPosition]) -> int:
     """Make one call at each position, as an edge does; return how many questions that took."""
-    sequence = monitor.sequence(range(monitor.world.size))
-    made = sequence.canonical(make_call("all_reduce", "train.py:9"))
+    sequence = monitor.call_sequence(range(monitor.world.size))
+    made = sequence.canonical_call(make_call("all_reduce", "train.py:9"))
     for position in positions:
         sequence.position = lambda position=position: position
         if sequence.predictor.expected is made and sequence.predictor.count != sequence.steps.due:
-            sequence.predictor.advance()
+            sequence.predictor.count_predicted_call()
         else:
-            sequence.enter(made)
+            sequence.enter_call(made)
         if sequence.pending_error is not None:
             raise sequence.pending_error
-    return sequence.exchanges
+    return sequence.exchange_count
 
 
-def stand(monitor: Monitor, positions: Iterable[LoopPosition]) -> Any:
+def stand(monitor: LockstepMonitor, positions: Iterable[LoopPosition]) -> Any:
     """Make the calls, and wait in the last one, which others do not join."""
     merge_queries = train(monitor, positions)
-    sequence = monitor.sequence(range(monitor.world.size))
+    sequence = monitor.call_sequence(range(monitor.world.size))
     for _ in range(500):
         if sequence.pending_error is not None:
             raise sequence.pending_error
@@ -52,7 +52,7 @@ def stand(monitor: Monitor, positions: Iterable[LoopPosition]) -> Any:
 @pytest.mark.parametrize("at_step", [1, 2, 3, 30])
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_step_that_one_rank_leaves_out_is_found_at_its_next_call(at_step: int, size: int) -> None:
-    def program(monitor: Monitor) -> None:
+    def program(monitor: LockstepMonitor) -> None:
         odd = monitor.world.rank == size - 1
         steps = [k for k in range(at_step + 2) if not (odd and k == at_step)]
         stand(monitor, [at(k=k) for k in steps[: at_step + 1]])
@@ -106,7 +106,7 @@ def test_ranks_in_step_hear_nothing_and_seldom_ask(program: str) -> None:
 
 
 def test_an_epoch_that_is_shorter_on_one_rank_is_found_where_it_ends() -> None:
-    def program(monitor: Monitor) -> None:
+    def program(monitor: LockstepMonitor) -> None:
         batches = 4 if monitor.world.rank else 5
         stand(monitor, [at(epoch=epoch, i=i) for epoch in range(3) for i in range(batches)][:5])
 
@@ -117,7 +117,7 @@ def test_an_epoch_that_is_shorter_on_one_rank_is_found_where_it_ends() -> None:
 
 
 def test_a_step_left_out_in_the_long_run_is_found_within_sixteen_calls() -> None:
-    def program(monitor: Monitor) -> None:
+    def program(monitor: LockstepMonitor) -> None:
         steps = [k for k in range(3000) if not (monitor.world.rank and k == 2500)]
         stand(monitor, [at(k=k) for k in steps[:2517]])
 

@@ -6,7 +6,13 @@ import pytest
 
 from allranks.arrays.base import Leaf
 from allranks.errors import Mismatch
-from allranks.gate.ticket import CollectiveEntry, compare_entries, describe_leaves, digest_of, leaf_mismatch
+from allranks.gate.ticket import (
+    CollectiveEntry,
+    compare_entries,
+    describe_leaves,
+    digest_of_descriptions,
+    leaf_mismatch,
+)
 
 
 def entry(sequence: int = 1, step: int | None = 7, digest: str = "d", where: str = "a.py:1") -> CollectiveEntry:
@@ -85,6 +91,6 @@ def test_a_missing_leaf_and_another_order_are_told() -> None:
     ],
 )
 def test_the_digest_sees_path_shape_dtype_and_split(other: list[Leaf]) -> None:
-    ours = digest_of(describe_leaves([leaf("w", 2, 3)]))
-    assert ours == digest_of(describe_leaves([leaf("w", 2, 3)]))
-    assert ours != digest_of(describe_leaves(other))
+    ours = digest_of_descriptions(describe_leaves([leaf("w", 2, 3)]))
+    assert ours == digest_of_descriptions(describe_leaves([leaf("w", 2, 3)]))
+    assert ours != digest_of_descriptions(describe_leaves(other))

@@ -12,7 +12,7 @@ import threads
 from allranks.errors import Mismatch
 from allranks.gate.lockstep import monitor as monitor_module
 from allranks.gate.lockstep import transfers as transfers_module
-from allranks.gate.lockstep.monitor import Monitor
+from allranks.gate.lockstep.monitor import LockstepMonitor
 
 
 @pytest.fixture(autouse=True)
@@ -29,30 +29,30 @@ class Wire:
         self.sent: dict[tuple[int, int, int], int] = {}
         self.changed = threading.Condition()
 
-    def send(self, monitor: Monitor, to: int, form: str, tag: int = 0) -> None:
+    def send(self, monitor: LockstepMonitor, to: int, form: str, tag: int = 0) -> None:
         me = monitor.world.rank
-        monitor.transfers.post(("0", me, to, tag), form, "train.py:3", sends=True)
+        monitor.transfers.post_transfer(("0", me, to, tag), form, "train.py:3", sends=True)
         with self.changed:
             self.sent[me, to, tag] = self.sent.get((me, to, tag), 0) + 1
             self.changed.notify_all()
 
-    def receive(self, monitor: Monitor, source: int, form: str, tag: int = 0) -> None:
+    def receive(self, monitor: LockstepMonitor, source: int, form: str, tag: int = 0) -> None:
         channel = source, monitor.world.rank, tag
-        post = monitor.transfers.post(("0", *channel), form, "train.py:5", sends=False)
-        sequence = monitor.sequence(range(monitor.world.size))
-        with monitor.transfers.waiting(post), self.changed:
+        post = monitor.transfers.post_transfer(("0", *channel), form, "train.py:5", sends=False)
+        sequence = monitor.call_sequence(range(monitor.world.size))
+        with monitor.transfers.record_waiting(post), self.changed:
             while self.sent.get(channel, 0) < post.number:
                 self.changed.wait(0.01)
                 if sequence.pending_error is not None:
                     sequence.error_raised = True
                     raise sequence.pending_error
-        monitor.transfers.complete(post)
+        monitor.transfers.compare_receive(post)
 
 
 def program(steps: Sequence[Sequence[tuple[str, int, str]]], wire: Wire) -> Any:
     """Each rank's steps: (send or receive, peer, form)."""
 
-    def run(monitor: Monitor) -> None:
+    def run(monitor: LockstepMonitor) -> None:
         for what, peer, form in steps[monitor.world.rank]:
             getattr(wire, what)(monitor, peer, form)
 
@@ -71,14 +71,14 @@ def test_ranks_that_send_what_is_received_hear_nothing() -> None:
 def test_a_form_that_differs_is_found_at_the_receiver(sent: str, received: str) -> None:
     """Whichever side, or both, did not foretell it."""
 
-    def run(monitor: Monitor) -> None:
+    def run(monitor: LockstepMonitor) -> None:
         if monitor.world.rank == 0:
             for form in sent:
                 wire.send(monitor, 1, form)
         else:
             for form in received:
                 wire.receive(monitor, 0, form)
-            monitor.sequence((0, 1)).check_transfers()
+            monitor.call_sequence((0, 1)).check_transfers()
 
     wire = Wire()
     error = threads.run(2, run)[1]

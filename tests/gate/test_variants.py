@@ -31,5 +31,5 @@ def test_variants_are_told_apart(
     variants: list[KnownCall], static: tuple[int, ...] | None, sees_programs: bool, key_arguments: dict[int | str, bool]
 ) -> None:
     assert find_key_arguments(variants, static, sees_programs=sees_programs) == key_arguments
-    programs = {known.key(key_arguments): known.program for known in variants}
-    assert all(programs[known.key(key_arguments)] == known.program for known in variants)
+    programs = {known.signature_key(key_arguments): known.program for known in variants}
+    assert all(programs[known.signature_key(key_arguments)] == known.program for known in variants)

@@ -18,8 +18,8 @@ from test_sequence import make
 from allranks.errors import Mismatch
 from allranks.gate.lockstep import monitor as monitor_module
 from allranks.gate.lockstep import sequence as sequence_module
-from allranks.gate.lockstep.monitor import Monitor
-from allranks.gate.lockstep.world_order import Query, is_in_later_exchange, is_past_call, merge_queries
+from allranks.gate.lockstep.monitor import LockstepMonitor
+from allranks.gate.lockstep.world_order import GroupQuery, is_in_later_exchange, is_past_call, merge_queries
 from allranks.world.claims import Ticket
 
 MEETING = ""
@@ -62,7 +62,7 @@ class Model:
     """Ranks that call and meet, and all that any of them has ever told while it waited."""
 
     ranks: list[Rank]
-    queries: list[tuple[Group, int, Query]] = field(default_factory=list)
+    queries: list[tuple[Group, int, GroupQuery]] = field(default_factory=list)
     reported: list[tuple[int, Group, int]] = field(default_factory=list)
 
     def may_go_on(self, number: int) -> bool:
@@ -168,20 +168,20 @@ def test_ranks_that_wait_for_each_other_in_a_call_and_a_meeting_are_found(seed: 
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> Callable[[Monitor], None]:
+def hasty(monkeypatch: pytest.MonkeyPatch) -> Callable[[LockstepMonitor], None]:
     """Ranks that tell where they are as soon as they wait, and look all the time."""
     monkeypatch.setattr(sequence_module, "_PATIENCE", 0.002)
     monkeypatch.setattr(monitor_module, "_INTERVAL", 0.001)
     monkeypatch.setattr(monitor_module, "_EXCHANGE_INTERVAL", 0.002)
     monkeypatch.setattr(monitor_module, "_GRACE", 60.0)  # these ranks end when the test does
 
-    def be_hasty(monitor: Monitor) -> None:
+    def be_hasty(monitor: LockstepMonitor) -> None:
         monitor.world.program_exchanges._exchanger.first_check = 0.002
 
     return be_hasty
 
 
-def stand(monitor: Monitor) -> None:
+def stand(monitor: LockstepMonitor) -> None:
     """Stand in a call that others do not join, until that is told."""
     while True:
         for sequence in list(monitor.sequences.values()):
@@ -199,11 +199,11 @@ def reported(found: list[Any]) -> set[str]:
 @pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize("call", ["a", "c"])
 def test_a_call_where_the_others_meet_is_one_error_on_every_rank(
-    call: str, late: int, hasty: Callable[[Monitor], None]
+    call: str, late: int, hasty: Callable[[LockstepMonitor], None]
 ) -> None:
     """Whether the call was foretold (a) or is asked for (c), and whoever comes first."""
 
-    def program(monitor: Monitor) -> None:
+    def program(monitor: LockstepMonitor) -> None:
         hasty(monitor)
         make(monitor, "abab" + "ab")
         time.sleep(0.1 if late == min(monitor.world.rank, 1) else 0.0)
@@ -219,11 +219,13 @@ def test_a_call_where_the_others_meet_is_one_error_on_every_rank(
     assert {error.ranks for error in found} == {(0,)}
 
 
-def test_one_that_meets_is_found_through_groups_that_wait_for_each_other(hasty: Callable[[Monitor], None]) -> None:
+def test_one_that_meets_is_found_through_groups_that_wait_for_each_other(
+    hasty: Callable[[LockstepMonitor], None],
+) -> None:
     """A grid of ranks at their first calls: who asks the odd one is waited for by others, who do not ask it."""
     rows, columns = [(0, 1), (2, 3)], [(0, 2), (1, 3)]
 
-    def program(monitor: Monitor) -> None:
+    def program(monitor: LockstepMonitor) -> None:
         hasty(monitor)
         if monitor.world.rank == 0:
             monitor.world.barrier("save")
@@ -239,10 +241,12 @@ def test_one_that_meets_is_found_through_groups_that_wait_for_each_other(hasty: 
         assert each in words
 
 
-def test_a_rank_in_a_call_comes_to_the_meeting_that_another_one_is_sent_to(hasty: Callable[[Monitor], None]) -> None:
+def test_a_rank_in_a_call_comes_to_the_meeting_that_another_one_is_sent_to(
+    hasty: Callable[[LockstepMonitor], None],
+) -> None:
     """Rank 0 has gone on as foretold, rank 1 asks for another call, rank 2 meets: all are told of all."""
 
-    def program(monitor: Monitor) -> None:
+    def program(monitor: LockstepMonitor) -> None:
         hasty(monitor)
         make(monitor, "ababab")
         if monitor.world.rank == 2:
@@ -255,25 +259,25 @@ def test_a_rank_in_a_call_comes_to_the_meeting_that_another_one_is_sent_to(hasty
         assert each in words
 
 
-def test_after_the_error_the_ranks_are_in_step_again(hasty: Callable[[Monitor], None]) -> None:
-    def program(monitor: Monitor) -> int:
+def test_after_the_error_the_ranks_are_in_step_again(hasty: Callable[[LockstepMonitor], None]) -> None:
+    def program(monitor: LockstepMonitor) -> int:
         hasty(monitor)
         for _ in range(3):
             with pytest.raises(Mismatch):
                 monitor.world.barrier("save") if monitor.world.rank else make(monitor, "a")
             make(monitor, "bc")
             monitor.world.barrier("save")
-        monitor.leave("train.py:9", None)
-        return monitor.sequence((0, 1)).predictor.count
+        monitor.leave_block("train.py:9", None)
+        return monitor.call_sequence((0, 1)).predictor.count
 
     assert threads.run(2, program) == [6, 6]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_ranks_in_one_order_are_never_told_so(seed: int, hasty: Callable[[Monitor], None]) -> None:
+def test_ranks_in_one_order_are_never_told_so(seed: int, hasty: Callable[[LockstepMonitor], None]) -> None:
     """Calls of groups and of all, meetings, and exchanges behind; each rank sleeps where it likes."""
 
-    def program(monitor: Monitor) -> int:
+    def program(monitor: LockstepMonitor) -> int:
         hasty(monitor)
         loop, own = random.Random(seed), random.Random(monitor.world.rank)
         behind, over = monitor.world.line("behind"), threading.Event()
@@ -292,7 +296,7 @@ def test_ranks_in_one_order_are_never_told_so(seed: int, hasty: Callable[[Monito
                 monitor.world.barrier("save")
             elif monitor.world.rank in group:
                 make(monitor, loop_letter(kind), group)
-        monitor.leave("train.py:9", None)
+        monitor.leave_block("train.py:9", None)
         thread.join()
         return monitor.world.program_exchanges.count
 
@@ -304,10 +308,10 @@ def loop_letter(kind: str) -> str:
     return {"ask": "a", "call": "b"}[kind]
 
 
-def test_what_another_thread_meets_for_holds_nobody_up(hasty: Callable[[Monitor], None]) -> None:
+def test_what_another_thread_meets_for_holds_nobody_up(hasty: Callable[[LockstepMonitor], None]) -> None:
     """Rank 1's other thread waits in a meeting, rank 0's training thread asks: rank 1 comes a moment later."""
 
-    def program(monitor: Monitor) -> int:
+    def program(monitor: LockstepMonitor) -> int:
         hasty(monitor)
         rank = monitor.world.rank
         asked_for = threading.Event()
@@ -323,7 +327,7 @@ def test_what_another_thread_meets_for_holds_nobody_up(hasty: Callable[[Monitor]
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_nobody_waits_for_ever_whoever_parts_where(seed: int, hasty: Callable[[Monitor], None]) -> None:
+def test_nobody_waits_for_ever_whoever_parts_where(seed: int, hasty: Callable[[LockstepMonitor], None]) -> None:
     """Loops of calls and meetings (|), in which some ranks leave out, add or swap a step, or end."""
     draw = random.Random(seed)
     size = draw.choice([2, 3, 4])
@@ -333,9 +337,9 @@ def test_nobody_waits_for_ever_whoever_parts_where(seed: int, hasty: Callable[[M
     deviants = set(draw.sample(range(size), draw.randrange(1, size)))
     entered: dict[int, set[int]] = {}
 
-    def program(monitor: Monitor) -> None:
+    def program(monitor: LockstepMonitor) -> None:
         hasty(monitor)
-        sequence = monitor.sequence(range(size))
+        sequence = monitor.call_sequence(range(size))
         for step in odd if monitor.world.rank in deviants else alike:
             if step == "|":
                 monitor.world.barrier("save")
@@ -347,7 +351,7 @@ def test_nobody_waits_for_ever_whoever_parts_where(seed: int, hasty: Callable[[M
                 if sequence.pending_error is not None:
                     raise sequence.pending_error
                 time.sleep(0.001)
-        monitor.leave("train.py:9", None)
+        monitor.leave_block("train.py:9", None)
 
     found = threads.run(size, program)
     assert {type(error) for error in found} == {type(None) if odd == alike else Mismatch}, (alike, odd, deviants, found)

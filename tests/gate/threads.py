@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from allranks.gate.lockstep.monitor import Monitor
+from allranks.gate.lockstep.monitor import LockstepMonitor
 from allranks.world.base import RankIdentity, World
 from allranks.world.store import LocalStore
 
@@ -35,14 +35,14 @@ def pause() -> None:
     time.sleep(0.01)
 
 
-def run(size: int, program: Callable[[Monitor], Any], *, timeout: float = 30.0) -> list[Any]:
+def run(size: int, program: Callable[[LockstepMonitor], Any], *, timeout: float = 30.0) -> list[Any]:
     """Run ``program(monitor)`` on every rank; return results, or the exceptions that were raised, in rank order."""
     store, ears = LocalStore(), _Ears()
     hosts = tuple(f"host-{rank}" for rank in range(size))
 
     def live(rank: int) -> Any:
         world = World(RankIdentity(rank, size, 0, hosts, "simulated"), store, timeout=timeout, listener=ears)
-        monitor = Monitor(world)
+        monitor = LockstepMonitor(world)
         try:
             return program(monitor)
         except Exception as error:

@@ -6,14 +6,21 @@ import json
 
 import pytest
 
-from allranks.arrays.base import Declared, Split
+from allranks.arrays.base import DeclaredArray, RankSplit
 from allranks.arrays.cast import is_castable
-from allranks.loading.fit import Difference, LeafAmount, StoredArray, fit_leaves, fit_values, mark_allowed
-from allranks.loading.report import Covered, LoadReport, by_prefix
+from allranks.loading.fit import (
+    LeafAmount,
+    LoadDifference,
+    StoredArray,
+    fit_leaves,
+    fit_values,
+    mark_allowed,
+)
+from allranks.loading.report import LoadReport, PrefixCoverage, coverage_by_prefix
 
 
-def array(path: str, shape: tuple[int, ...] = (4, 4), dtype: str = "float32", kind: str = "") -> Declared:
-    return Declared(path, shape, dtype, Split((1,) * len(shape), ((0,),)), kind)
+def array(path: str, shape: tuple[int, ...] = (4, 4), dtype: str = "float32", kind: str = "") -> DeclaredArray:
+    return DeclaredArray(path, shape, dtype, RankSplit((1,) * len(shape), ((0,),)), kind)
 
 
 def test_every_kind_of_difference_is_found_at_once() -> None:
@@ -38,17 +45,17 @@ def test_every_kind_of_difference_is_found_at_once() -> None:
     found = fit_leaves(template, stored, {name: name for name in stored}, tied={6: 0})
     assert found.pairs == ((0, "a"), (4, "up"), (5, "down"))
     assert found.differences == (
-        Difference("missing", "new", "", "float32[4, 4]", ""),
-        Difference("tied", "t", "a", "float32[4, 4]", ""),
-        Difference("unexpected", "", "old", "", "float32[2]"),
-        Difference("reshaped", "c", "c", "float32[4, 4]", "float32[4, 5]"),
-        Difference("unlike", "i", "i", "float32[4, 4]", "int8[4, 4]"),
-        Difference("recast", "up", "up", "float32[4, 4]", "float16[4, 4]"),
-        Difference("recast", "down", "down", "bfloat16[4, 4]", "float32[4, 4]", lossy=True),
+        LoadDifference("missing", "new", "", "float32[4, 4]", ""),
+        LoadDifference("tied", "t", "a", "float32[4, 4]", ""),
+        LoadDifference("unexpected", "", "old", "", "float32[2]"),
+        LoadDifference("reshaped", "c", "c", "float32[4, 4]", "float32[4, 5]"),
+        LoadDifference("unlike", "i", "i", "float32[4, 4]", "int8[4, 4]"),
+        LoadDifference("recast", "up", "up", "float32[4, 4]", "float16[4, 4]"),
+        LoadDifference("recast", "down", "down", "bfloat16[4, 4]", "float32[4, 4]", lossy=True),
     )
-    assert [one.kind for one in found.wrong] == ["missing", "unexpected", "reshaped", "unlike"]
-    left = mark_allowed(found, missing=["new", "c"], unexpected=["o*"])
-    assert [one.kind for one in left.wrong] == ["unlike"]
+    assert [one.kind for one in found.refused_differences] == ["missing", "unexpected", "reshaped", "unlike"]
+    left = mark_allowed(found, allow_missing=["new", "c"], allow_unexpected=["o*"])
+    assert [one.kind for one in left.refused_differences] == ["unlike"]
 
 
 @pytest.mark.parametrize(
@@ -94,11 +101,11 @@ def test_prefixes_are_told_where_they_part_and_the_worst_first() -> None:
     """One prefix over all says nothing: the next level does."""
     amount = LeafAmount(1, 4, 16)
     template = {"model.enc.w": amount, "model.enc.b": amount, "model.head.w": amount}
-    assert by_prefix(template, ["model.enc.w", "model.enc.b"]) == (
-        Covered("model.head", LeafAmount(), amount),
-        Covered("model.enc", LeafAmount(2, 8, 32), LeafAmount(2, 8, 32)),
+    assert coverage_by_prefix(template, ["model.enc.w", "model.enc.b"]) == (
+        PrefixCoverage("model.head", LeafAmount(), amount),
+        PrefixCoverage("model.enc", LeafAmount(2, 8, 32), LeafAmount(2, 8, 32)),
     )
-    assert by_prefix({}, []) == ()
+    assert coverage_by_prefix({}, []) == ()
 
 
 def report(**changes: object) -> LoadReport:
@@ -115,7 +122,7 @@ def report(**changes: object) -> LoadReport:
         "loaded": most,
         "file": most,
         "used": most,
-        "differences": (Difference("missing", "alpha", "", "float32[2]", ""),),
+        "differences": (LoadDifference("missing", "alpha", "", "float32[2]", ""),),
     }
     return LoadReport(**(known | changes))  # type: ignore[arg-type]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from allranks import SimulatedWorld, World
-from allranks.arrays.base import Declared, Split
+from allranks.arrays.base import DeclaredArray, RankSplit
 from allranks.checkpoint.manifest import Shard
 from allranks.checkpoint.save_plan import plan_checkpoint_layout, plan_file
-from allranks.data.agreement import Shares
+from allranks.data.agreement import RowShares
 from allranks.data.start import start_on_all_ranks
 from allranks.errors import AllranksError
 from allranks.world.base import DEFAULT_FANOUT
@@ -62,10 +62,10 @@ def test_one_dead_rank_of_ten_thousand_is_named_to_all() -> None:
 
 def test_a_save_of_ten_thousand_ranks_is_planned_alike_by_all() -> None:
     """What a rank writes is what rank 0 puts into the manifest, in which a regular row of shards is one entry."""
-    rows = Split((MANY, 1), tuple((rank,) for rank in range(MANY)))
-    everybody = Split((1, 1), (tuple(range(MANY)),))
-    declared = [Declared(f"sharded/{n}", (MANY * 2, 64), "float32", rows) for n in range(100)]
-    declared += [Declared(f"replicated/{n}", (MANY, 4096), "bfloat16", everybody) for n in range(4)]
+    rows = RankSplit((MANY, 1), tuple((rank,) for rank in range(MANY)))
+    everybody = RankSplit((1, 1), (tuple(range(MANY)),))
+    declared = [DeclaredArray(f"sharded/{n}", (MANY * 2, 64), "float32", rows) for n in range(100)]
+    declared += [DeclaredArray(f"replicated/{n}", (MANY, 4096), "bfloat16", everybody) for n in range(4)]
     files = plan_checkpoint_layout(declared, size=MANY)
     assert len(files.writers) == MANY
     assert all(len(files.leaves[f"sharded/{n}"].runs) == 1 for n in range(100))
@@ -75,7 +75,7 @@ def test_a_save_of_ten_thousand_ranks_is_planned_alike_by_all() -> None:
             assert Shard(rank, part.begin, part.extent) in shards
 
 
-def begin(world: World) -> Shares:
+def begin(world: World) -> RowShares:
     """Pairs of ranks, eight apart, hold the same two rows, as under tensor parallelism over hosts."""
     pair = world.rank // 16 * 8 + world.rank % 8
     return start_on_all_ranks(world, {"plan": "0123456789abcdef"}, range(2 * pair, 2 * pair + 2), global_batch=MANY)

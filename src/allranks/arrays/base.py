@@ -1,4 +1,4 @@
-"""Define what a leaf is, how its elements are divided over ranks, and what a tree of leaves provides."""
+"""Define the types of leaves: their shapes and shardings, and how a tree of leaves is read and filled."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Leaf:
         return self.device_bytes * math.prod(self.pieces)
 
     @property
-    def sharded(self) -> bool:
+    def is_sharded(self) -> bool:
         """Whether no device holds the complete array."""
         return math.prod(self.pieces) > 1
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class RankSplit:
     """How an array is divided over ranks: a grid of cells, and the ranks that hold each cell.
 
     ``cuts``: the number of cells along each dimension. Along a dimension of n elements, cell i begins at element
@@ -60,20 +60,20 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
-    """One array of a tree as all ranks together hold it. It is equal on every rank, and contains no data.
+class DeclaredArray:
+    """The description of one array of a tree, as all ranks together hold it. Equal on every rank; without data.
 
     ``dtype``: NumPy's name (also ``bfloat16``, ``float8_e4m3fn``, ``int4``, ...).
     ``kind``: "" for a plain array. For JAX PRNG keys it is their dtype (``key<fry>``); shape and dtype are then those
     of the key bits. For a dtype that only torch has (``torch.uint3``) it is that dtype; ``dtype`` is then that of the
     bytes.
-    ``per_rank``: each rank has an array of its own, and the first dimension is the rank.
+    ``per_rank``: each rank has a different array; the first dimension is the rank.
     """
 
     path: str
     shape: tuple[int, ...]
     dtype: str
-    split: Split
+    split: RankSplit
     kind: str = ""
     per_rank: bool = False
 
@@ -89,7 +89,7 @@ class CellBytes(NamedTuple):
     mutable: bool
 
 
-class Copy(NamedTuple):
+class CellCopy(NamedTuple):
     """One copy of a cell in this process, as a device holds it.
 
     ``part``: the framework's array on ``device``.
@@ -107,7 +107,7 @@ class Copy(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FillTarget:
     """The memory for one part of an array that is to be filled.
 
     ``extent``: the box of elements. ``buffer``: has the extent's shape and the array's dtype, with any strides.
@@ -123,22 +123,19 @@ class OpenTree(Protocol):
     """A flattened tree: the result of ``arrays.detect.open_tree(tree, rank=..., size=...)`` on every rank."""
 
     @property
-    def declared(self) -> tuple[Declared, ...]:
+    def declared_arrays(self) -> tuple[DeclaredArray, ...]:
         """The arrays of the tree, in the tree's order."""
 
     @property
-    def key(self) -> Hashable:
-        """A hash key for ``declared`` that is quick to make and to compare, within this process only.
-
-        Two keys are equal if their ``declared`` are equal.
-        """
+    def hash_key(self) -> Hashable:
+        """A hashable value that is equal for trees with equal ``declared_arrays``. It is valid in this process only."""
 
     @property
     def values(self) -> dict[str, bool | int | float | str | None]:
         """The leaves that are JSON values, by path."""
 
     def cell_bytes(self, array: int, cell: int) -> CellBytes:
-        """Return the bytes of one cell of ``declared[array]``. This rank must hold the cell."""
+        """Return the bytes of one cell of ``declared_arrays[array]``. This rank must hold the cell."""
 
     @property
     def main_values(self) -> dict[str, bool | int | float | str | None]:
@@ -149,7 +146,7 @@ class OpenTree(Protocol):
         """The JSON values, by path, that are rank-local: each rank saves its own."""
 
     @property
-    def skipped(self) -> dict[str, str]:
+    def skipped_leaves(self) -> dict[str, str]:
         """The leaves that are neither arrays nor JSON values: a description of each, by path.
 
         Empty unless the tree was opened with ``skip_unknown``.
@@ -157,7 +154,7 @@ class OpenTree(Protocol):
 
     @property
     def follows_checkpoint(self) -> bool:
-        """Whether a part of a template (an optimizer, a schedule) takes its structure from the checkpoint."""
+        """Whether a part of the template (an optimizer, a schedule) gets its structure from the checkpoint."""
 
     @property
     def rank_local_paths(self) -> tuple[str, ...]:
@@ -167,35 +164,39 @@ class OpenTree(Protocol):
     def kept_settings(self) -> dict[str, Any]:
         """The settings of optimizers and schedules, by path, that the checkpoint lacks: the template's values stay."""
 
-    def memory(self, array: int) -> Hashable | None:
+    def memory_key(self, array: int) -> Hashable | None:
         """Return a key that is equal for arrays that share one memory (tied weights); None if no other array does."""
 
     @property
-    def ties(self) -> dict[int, int]:
-        """The arrays that share one memory with an earlier array on every rank (tied weights): its number by theirs."""
+    def tied_arrays(self) -> dict[int, int]:
+        """The tied weights: maps the number of each array that shares memory with an earlier array, on every rank, to
+        that one.
+        """
 
-    def copies(self, array: int) -> tuple[Copy, ...]:
-        """Return every copy of a cell of ``declared[array]`` on a device of this process; () if it has no data."""
+    def copies_of_array(self, array: int) -> tuple[CellCopy, ...]:
+        """Return every copy of a cell of ``declared_arrays[array]`` on this process's devices; () if it has none."""
 
-    def targets(self, array: int) -> tuple[Target, ...]:
-        """Return the parts of ``declared[array]`` that this rank must have filled, each once."""
+    def targets_of_array(self, array: int) -> tuple[FillTarget, ...]:
+        """Return the parts of ``declared_arrays[array]`` that this rank holds, as memory to fill."""
 
     @property
-    def encoded(self) -> tuple[int, ...]:
-        """The numbers of the arrays from which objects of registered types are made."""
+    def encoded_arrays(self) -> tuple[int, ...]:
+        """The numbers of the arrays that are encodings of objects of registered types."""
 
-    def decode(self, values: Mapping[str, bool | int | float | str | None]) -> None:
-        """Make the objects of registered types. Call it when the targets of ``encoded`` are filled, before ``rebuild``.
+    def decode_objects(self, values: Mapping[str, bool | int | float | str | None]) -> None:
+        """Make the objects of registered types from their arrays.
+
+        Call it after ``encoded_arrays`` are filled, before ``rebuild_tree``.
 
         Raises DoesNotFit if an object cannot be made.
         """
 
-    def rebuild(self, values: Mapping[str, bool | int | float | str | None]) -> object:
+    def rebuild_tree(self, values: Mapping[str, bool | int | float | str | None]) -> object:
         """Return the tree with its filled targets, all of which must be filled, and with these JSON values."""
 
 
 class GatheringWorld(Protocol):
-    """What this package needs of a world: the rank, the size, and ``all_gather``."""
+    """A world with what this package uses: the rank, the size, and ``all_gather``."""
 
     @property
     def rank(self) -> int: ...
@@ -206,8 +207,8 @@ class GatheringWorld(Protocol):
     def all_gather(self, value: Any, *, name: str) -> Sequence[Any]: ...
 
 
-class Backend(Protocol):
-    """The functions that ``arrays/jax.py`` and ``arrays/torch.py`` each provide."""
+class ArrayBackend(Protocol):
+    """The functions of the modules ``arrays/jax.py`` and ``arrays/torch.py``."""
 
     def owns(self, tree: object) -> bool: ...
 

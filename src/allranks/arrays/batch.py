@@ -63,7 +63,7 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class RowClaim:
-    """What one rank reports about its rows.
+    """What one rank reports about its rows of a global batch.
 
     ``leaves``: a description of each leaf (path, dtype, shape).
     ``shards``: the numbers of the parts of the global batch that this rank's rows fill.
@@ -75,42 +75,42 @@ class RowClaim:
     digest: str
 
 
-def count_rows(shapes: Mapping[str, tuple[int, ...]], *, who: str) -> int:
+def count_rows(shapes: Mapping[str, tuple[int, ...]], *, operation: str) -> int:
     """Return the number of rows, the first dimension of the leaves. Raises BatchMismatch if the leaves differ in it."""
     groups: defaultdict[int | None, list[str]] = defaultdict(list)
     for path, shape in shapes.items():
         groups[shape[0] if shape else None].append(path)
     if None in groups:
         raise BatchMismatch(
-            f"{who}: leaf '{groups[None][0]}' has no dimension: expected rows in the first dimension.",
+            f"{operation}: leaf '{groups[None][0]}' has no dimension: expected rows in the first dimension.",
             leaf=groups[None][0],
         )
     if len(groups) != 1:
         told = ", ".join(f"{rows} in '{paths[0]}'" for rows, paths in groups.items()) or "no leaf at all"
         raise BatchMismatch(
-            f"{who}: the leaves have different numbers of rows: {told}.",
+            f"{operation}: the leaves have different numbers of rows: {told}.",
             remedy="The first dimension of every leaf must be the rows of this rank.",
         )
     return next(rows for rows in groups if rows is not None)
 
 
-def count_global_rows(rows: int, *, mine: int, shards: int, global_rows: int | None, who: str) -> int:
-    """Return the number of rows of the global batch, of which this rank has ``rows`` in ``mine`` of ``shards`` parts.
+def count_global_rows(rows: int, *, rank_parts: int, all_parts: int, global_rows: int | None, operation: str) -> int:
+    """Return the rows of the global batch, of which this rank has ``rows`` in ``rank_parts`` of ``all_parts`` parts.
 
     Raises BatchMismatch if the rows cannot be divided over the parts, or do not add up to a given ``global_rows``.
     """
-    if rows == 0 or rows % mine:
+    if rows == 0 or rows % rank_parts:
         raise BatchMismatch(
-            f"{who}: {rows} rows cannot be divided over the {mine} parts of the batch on this rank's devices: "
-            f"expected a multiple of {mine}.",
+            f"{operation}: {rows} rows cannot be divided over the {rank_parts} parts of the batch on this rank's "
+            f"devices: expected a multiple of {rank_parts}.",
             remedy="Every device needs the same number of rows.",
         )
-    total = rows * shards // mine
+    total = rows * all_parts // rank_parts
     if global_rows is not None and total != global_rows:
         raise BatchMismatch(
-            f"{who}: {rows} rows on this rank make a batch of {total} rows over all ranks: expected "
+            f"{operation}: {rows} rows on this rank make a batch of {total} rows over all ranks: expected "
             f"global_rows={global_rows}.",
-            remedy=_advice_on_rows(rows, mine=mine, shards=shards, global_rows=global_rows),
+            remedy=_advice_on_rows(rows, mine=rank_parts, shards=all_parts, global_rows=global_rows),
         )
     return total
 
@@ -124,15 +124,15 @@ def _advice_on_rows(rows: int, *, mine: int, shards: int, global_rows: int) -> s
     return f"This rank should pass {expected} rows."
 
 
-def raise_new_total(total: int, before: Sequence[int], *, who: str) -> None:
+def raise_changed_size(batch_rows: int, earlier: Sequence[int], *, operation: str) -> None:
     """Raise BatchMismatch: the size of the batch changed without ``global_rows``, perhaps on this rank only."""
     raise BatchMismatch(
-        f"{who}: the rows make a batch of {total}: expected {' or '.join(map(str, before))}, as before.",
-        remedy=f"Drop the last, smaller batch, or pass global_rows={total} on every rank.",
+        f"{operation}: the rows make a batch of {batch_rows}: expected {' or '.join(map(str, earlier))}, as before.",
+        remedy=f"Drop the last, smaller batch, or pass global_rows={batch_rows} on every rank.",
     )
 
 
-def check_claims(claims: Sequence[RowClaim]) -> None:
+def check_row_claims(claims: Sequence[RowClaim]) -> None:
     """Raise BatchMismatch unless the rows of the ranks fit together; ``claims`` are in rank order.
 
     All ranks must report the same leaves. Ranks with the same part of the batch must have the same bytes. Ranks with

@@ -1,4 +1,4 @@
-"""Cast numbers to another dtype. They may be rounded; a number that would become infinite raises an error."""
+"""Cast arrays to another dtype. Numbers may be rounded; a number that would become infinite raises an error."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from allranks.errors import CannotStore
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def cast_into(into: Array, numbers: Array, *, leaf: str, casting: Literal["unsafe", "same_kind"] = "unsafe") -> None:
+def cast_into(
+    target: Array, numbers: Array, *, leaf_path: str, casting: Literal["unsafe", "same_kind"] = "unsafe"
+) -> None:
     """Fill an array with numbers, rounded to its dtype. Raises CannotStore for a number that is too large for it."""
     try:
         with np.errstate(over="raise"):
-            np.copyto(into, numbers, casting=casting)
+            np.copyto(target, numbers, casting=casting)
     except FloatingPointError:
         too_large = True
     else:  # NumPy detects it for its own dtypes only, not for bfloat16 and float8
-        too_large = _may_overflow(numbers.dtype, into.dtype) and _has_overflown(into, numbers)
+        too_large = _may_overflow(numbers.dtype, target.dtype) and _has_overflown(target, numbers)
     if too_large:
         raise CannotStore(
-            f"leaf {leaf!r} has {numbers.dtype} numbers that are too large for {into.dtype}: expected numbers that "
-            "the dtype can represent.",
-            leaf=leaf,
+            f"leaf {leaf_path!r} has {numbers.dtype} numbers that are too large for {target.dtype}: expected numbers "
+            "that the dtype can represent.",
+            leaf=leaf_path,
             remedy="Use a dtype with a wider range.",
         )
 
@@ -53,10 +55,10 @@ def _has_overflown(into: Array, numbers: Array) -> bool:
     return bool((np.isfinite(numbers) & ~np.isfinite(into)).any())
 
 
-def is_castable(found: str, wanted: str) -> bool:
+def is_castable(stored_dtype: str, wanted_dtype: str) -> bool:
     """Return whether a leaf may be cast between two dtypes: to a wider dtype of its family, or from float to float."""
-    return _dtype_family(found) == _dtype_family(wanted) != "" and (
-        _dtype_family(found) == "float" or is_widening(found, wanted)
+    return _dtype_family(stored_dtype) == _dtype_family(wanted_dtype) != "" and (
+        _dtype_family(stored_dtype) == "float" or is_widening(stored_dtype, wanted_dtype)
     )
 
 
@@ -65,6 +67,6 @@ def _dtype_family(dtype: str) -> str:
     return next((family for family in ("float", "int", "complex") if family in dtype), "")
 
 
-def is_widening(found: str, wanted: str) -> bool:
-    """Return whether the dtype ``wanted`` can represent every number of the dtype ``found``."""
-    return bool(np.can_cast(DTYPES[found], DTYPES[wanted], "safe"))
+def is_widening(stored_dtype: str, wanted_dtype: str) -> bool:
+    """Return whether the dtype ``wanted_dtype`` can represent every number of the dtype ``stored_dtype``."""
+    return bool(np.can_cast(DTYPES[stored_dtype], DTYPES[wanted_dtype], "safe"))

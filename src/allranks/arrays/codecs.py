@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Codec:
-    """How objects of a type are encoded as a tree of arrays and JSON values, and decoded from it.
+class TypeCodec:
+    """The functions that encode objects of a type as a tree of arrays and JSON values, and decode them from it.
 
     ``encode(value)``: return the tree, which a state may hold.
     ``decode(tree, like)``: return the value; ``like`` is the template's value.
@@ -66,27 +66,27 @@ def _of_iso(text: str, like: Any) -> Any:
     return type(like).fromisoformat(text)
 
 
-_ISO = Codec(lambda moment: moment.isoformat(), _of_iso)
-_TEXT = Codec(_as_text, _of_text)
-_BYTES = Codec(_as_bytes, lambda array, like: type(like)(array.tobytes()), fixed=False)
-_REGISTERED: dict[type, Codec] = {}
-_BUILT_IN: dict[type, Codec] = {
-    enum.Flag: Codec(lambda flag: flag.value, _of_text),
-    enum.Enum: Codec(lambda member: member.name, _of_name),
+_ISO = TypeCodec(lambda moment: moment.isoformat(), _of_iso)
+_TEXT = TypeCodec(_as_text, _of_text)
+_BYTES = TypeCodec(_as_bytes, lambda array, like: type(like)(array.tobytes()), fixed=False)
+_REGISTERED: dict[type, TypeCodec] = {}
+_BUILT_IN: dict[type, TypeCodec] = {
+    enum.Flag: TypeCodec(lambda flag: flag.value, _of_text),
+    enum.Enum: TypeCodec(lambda member: member.name, _of_name),
     datetime.datetime: _ISO,
     datetime.date: _ISO,
     datetime.time: _ISO,
-    datetime.timedelta: Codec(
+    datetime.timedelta: TypeCodec(
         lambda span: {"days": span.days, "seconds": span.seconds, "microseconds": span.microseconds},
         lambda parts, like: type(like)(**parts),
     ),
     pathlib.PurePath: _TEXT,
     decimal.Decimal: _TEXT,
     uuid.UUID: _TEXT,
-    complex: Codec(np.complex128, lambda number, like: type(like)(number)),
+    complex: TypeCodec(np.complex128, lambda number, like: type(like)(number)),
     bytes: _BYTES,
     bytearray: _BYTES,
-    io.BytesIO: Codec(lambda file: _as_bytes(file.getvalue()), _as_file, fixed=False),
+    io.BytesIO: TypeCodec(lambda file: _as_bytes(file.getvalue()), _as_file, fixed=False),
 }
 
 
@@ -105,7 +105,7 @@ def register_type(
     """
     if not isinstance(kind, type):
         raise AllranksError(f"register_type: {kind!r:.80}: expected a type.")
-    _REGISTERED[kind] = Codec(encode, decode, fixed)
+    _REGISTERED[kind] = TypeCodec(encode, decode, fixed)
     is_registered.cache_clear()
     _codec_of.cache_clear()
 
@@ -117,13 +117,13 @@ def is_registered(kind: type) -> bool:
 
 
 @lru_cache(maxsize=1 << 12)
-def _codec_of(kind: type) -> Codec | None:
+def _codec_of(kind: type) -> TypeCodec | None:
     """Return the codec for objects of a type; None if the type is not registered."""
     known = _BUILT_IN | _REGISTERED
     return next((known[base] for base in kind.__mro__ if base in known), None)
 
 
-def opener(node: Any, context: OpenContext) -> Opener | None:
+def find_opener(node: Any, context: OpenContext) -> Opener | None:
     """Return the function that opens an object of a registered type; None for any other object."""
     codec = _codec_of(type(node))  # type: ignore[arg-type]
     return None if codec is None else partial(_open_registered, context)
@@ -149,8 +149,8 @@ def _open_registered(context: OpenContext, node: Any) -> OpenedNode:
         if not codec.fixed and (inner := _registered_type_in(tree)):
             words = f"encode of {kind}, which is registered with fixed=False, returned a tree with a {inner}"
             raise CannotStore(f"'{path}': {words}: expected arrays and JSON values. Encode this value, too.", leaf=path)
-        saved = None if codec.fixed or context.saved is None else context.saved.below(path)
-        return tree if saved is None else _as_saved(tree, saved)
+        saved = None if codec.fixed or context.saved is None else context.saved.part_below(path)
+        return tree if saved is None else _template_as_saved(tree, saved)
 
     def make(children: list[object]) -> object:
         try:
@@ -174,21 +174,21 @@ def _failure_text(what: str, kind: str, error: Exception) -> str:
     return f"{what} of {kind} failed: {text_of(error)}"
 
 
-def _as_saved(tree: Any, saved: Node) -> Any:
-    """Return a template with the structure of ``saved`` and the kinds of arrays (NumPy, torch, ...) of ``tree``."""
+def _template_as_saved(tree: Any, saved: Node) -> Any:
+    """Return a template that has the structure of ``saved``, with arrays of the same framework as those of ``tree``."""
     if isinstance(saved, dict):
         if isinstance(tree, list | tuple) or (tree is None and saved.keys() == {str(at) for at in range(len(saved))}):
             items = dict(enumerate(tree or ()))
-            return [_as_saved(items.get(int(key)), saved[key]) for key in sorted(saved, key=int)]
+            return [_template_as_saved(items.get(int(key)), saved[key]) for key in sorted(saved, key=int)]
         known = tree if isinstance(tree, dict) else {}
-        return {key: _as_saved(known.get(key), node) for key, node in saved.items()}
+        return {key: _template_as_saved(known.get(key), node) for key, node in saved.items()}
     if not isinstance(saved, SavedArray):
         return saved
-    return like_saved(tree, saved)
+    return array_like_saved(tree, saved)
 
 
-def like_saved(array: Any, saved: SavedArray) -> Any:
-    """Return an array of the same kind with the saved shape; the array itself if it already has that shape."""
+def array_like_saved(array: Any, saved: SavedArray) -> Any:
+    """Return an array of the saved shape, of the framework of ``array``; ``array`` itself if it has that shape."""
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):
         return np.empty(saved.shape, DTYPES[saved.dtype])
     if tuple(array.shape) == saved.shape:

@@ -8,9 +8,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import cast
 
-from allranks.arrays.base import Backend, Leaf, OpenTree
+from allranks.arrays.base import ArrayBackend, Leaf, OpenTree
 from allranks.arrays.flat_tree import FlatTree
-from allranks.arrays.leaves.base import Adapter, OpenContext
+from allranks.arrays.leaves.base import LeafAdapter, OpenContext
 from allranks.arrays.saved_tree import SavedTree
 from allranks.errors import AllranksError
 
@@ -26,7 +26,7 @@ _LEAVES = {
 
 
 def describe(tree: object) -> tuple[Leaf, ...]:
-    """Return the arrays of a tree: path, shape, dtype, how each is divided, and its bytes on one device.
+    """Return a description of each array of a tree: path, shape, dtype, sharding, and bytes on one device.
 
     The tree is a pytree of JAX, a torch module, or nested mappings. No data moves; a rank may call it without the
     others.
@@ -57,7 +57,7 @@ def open_tree(
     ``choose``: returns, for paths whose leaf differs over the ranks, "main" (save rank 0's) or "rank" (save each
     rank's). Leaves that torch itself copies from rank 0 are always rank 0's.
     """
-    adapters = [cast(Adapter, import_module(name)) for needs, name in _LEAVES.items() if needs in sys.modules]
+    adapters = [cast(LeafAdapter, import_module(name)) for needs, name in _LEAVES.items() if needs in sys.modules]
     context = OpenContext(rank, size, for_restore, for_comparison, skip_unknown, saved, choose=choose)
     return FlatTree(tree, adapters, context)
 
@@ -67,10 +67,10 @@ def import_backend(framework: str) -> ModuleType:
     return import_module(f"allranks.arrays.{framework}")
 
 
-def _backend_of(tree: object) -> Backend:
+def _backend_of(tree: object) -> ArrayBackend:
     for framework in ("torch", "jax"):
         if framework in sys.modules:
-            backend = cast(Backend, import_backend(framework))
+            backend = cast(ArrayBackend, import_backend(framework))
             if backend.owns(tree):
                 return backend
     raise AllranksError(

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, cast
 
 from allranks.arrays import codecs, random_state
-from allranks.arrays.base import CellBytes, Copy, Declared, Target
-from allranks.arrays.leaves.base import Adapter, LeafFill, LeafRefused, OpenContext, Spec
+from allranks.arrays.base import CellBytes, CellCopy, DeclaredArray, FillTarget
+from allranks.arrays.leaves.base import ArraySpec, LeafAdapter, LeafFill, LeafRefused, OpenContext
 from allranks.arrays.rank_choice import batch_statistics, is_below_any, spec_for_choice
 from allranks.arrays.walk import OpenedNode, Opener, TreeWalk
 from allranks.errors import CannotStore
@@ -22,20 +22,20 @@ _TOLD = 8
 
 
 class FlatTree:
-    """An ``OpenTree`` that uses the adapters of the frameworks that the program has imported. Raises CannotStore."""
+    """The ``OpenTree`` for trees with leaves of any framework that the program has imported. Raises CannotStore."""
 
-    def __init__(self, tree: object, adapters: Sequence[Adapter], context: OpenContext) -> None:
+    def __init__(self, tree: object, adapters: Sequence[LeafAdapter], context: OpenContext) -> None:
         self._context = context
         self._adapters = adapters
-        self._of_type: dict[type, Adapter | None] = {}
+        self._of_type: dict[type, LeafAdapter | None] = {}
         self._walk = TreeWalk(tree, is_leaf=self._is_leaf, opener=self._opener_of)
         self._places: list[int] = []  # of the arrays, among the leaves
-        self._specs: list[Spec] = []
+        self._specs: list[ArraySpec] = []
         self.values: dict[str, Value] = {}
         self.main_values: dict[str, Value] = {}
         self.rank_values: dict[str, Value] = {}
         self._rows: set[int] = set()  # the arrays of which each rank has its own
-        self.skipped: dict[str, str] = {}
+        self.skipped_leaves: dict[str, str] = {}
         self._fills: dict[int, LeafFill] = {}
         self._tied: dict[Hashable, LeafFill] = {}
         self._done: dict[int, object] = {}  # by the id of the filling
@@ -54,14 +54,14 @@ class FlatTree:
         return self._context.kept_settings
 
     @cached_property
-    def declared(self) -> tuple[Declared, ...]:
+    def declared_arrays(self) -> tuple[DeclaredArray, ...]:
         return tuple(
-            Declared(self._walk.paths[place], spec.shape, spec.dtype, spec.split, spec.kind, spec.per_rank)
+            DeclaredArray(self._walk.paths[place], spec.shape, spec.dtype, spec.split, spec.kind, spec.per_rank)
             for place, spec in zip(self._places, self._specs, strict=True)
         )
 
     @cached_property
-    def key(self) -> Hashable:
+    def hash_key(self) -> Hashable:
         # Equal specs are one object, which is kept here, so that they can be compared by identity.
         paths = self._walk.paths
         return tuple([paths[place] for place in self._places]), tuple(self._specs)
@@ -70,16 +70,16 @@ class FlatTree:
         leaf = self._walk.leaves[self._places[array]]
         return self._adapter_of(leaf).cell_bytes(leaf, 0 if array in self._rows else cell, self._context)
 
-    def copies(self, array: int) -> tuple[Copy, ...]:
+    def copies_of_array(self, array: int) -> tuple[CellCopy, ...]:
         leaf = self._walk.leaves[self._places[array]]
         found = self._adapter_of(leaf).copies(leaf, self._context)
         return tuple(one._replace(cell=self._context.rank) for one in found) if array in self._rows else found
 
-    def targets(self, array: int) -> tuple[Target, ...]:
+    def targets_of_array(self, array: int) -> tuple[FillTarget, ...]:
         if array not in self._fills:
             leaf = self._walk.leaves[self._places[array]]
             leaf_fill = self._adapter_of(leaf).leaf_fill(leaf, self._context)
-            memory = None if all(target.live for target in leaf_fill.targets) else self.memory(array)
+            memory = None if all(target.live for target in leaf_fill.targets) else self.memory_key(array)
             # Leaves that share a memory also share the new one.
             self._fills[array] = leaf_fill if memory is None else self._tied.setdefault(memory, leaf_fill)
         return self._fills[array].targets
@@ -92,23 +92,23 @@ class FlatTree:
         found: set[int] = set()
         for number, place in enumerate(self._places):
             leaf = leaves[place]
-            address = cast(Adapter, of_type[type(leaf)]).address(leaf)
+            address = cast(LeafAdapter, of_type[type(leaf)]).address(leaf)
             if address and (other := first.setdefault(address, number)) != number:
                 found |= {number, other}
         return frozenset(found)
 
-    def memory(self, array: int) -> Hashable | None:
+    def memory_key(self, array: int) -> Hashable | None:
         if array not in self._arrays_at_one_address:
             return None
         leaf = self._walk.leaves[self._places[array]]
         return self._adapter_of(leaf).memory(leaf)
 
     @cached_property
-    def ties(self) -> dict[int, int]:
-        first: dict[tuple[Spec, Hashable], int] = {}
+    def tied_arrays(self) -> dict[int, int]:
+        first: dict[tuple[ArraySpec, Hashable], int] = {}
         found = {}
         for number in sorted(self._arrays_at_one_address):
-            spec, memory = self._specs[number], self.memory(number)
+            spec, memory = self._specs[number], self.memory_key(number)
             if memory is None or math.prod(spec.split.cuts) > 1:
                 # Other parts of it may be elsewhere: what all ranks see alike is the object. So it is where nobody
                 # changes an array in place.
@@ -118,19 +118,19 @@ class FlatTree:
         return found
 
     @cached_property
-    def encoded(self) -> tuple[int, ...]:
+    def encoded_arrays(self) -> tuple[int, ...]:
         places = {place for part in self._walk.parts for place in part.places}
         return tuple(number for number, place in enumerate(self._places) if place in places)
 
-    def decode(self, values: Mapping[str, Value]) -> None:
+    def decode_objects(self, values: Mapping[str, Value]) -> None:
         if not self._walk.parts:
             return
-        leaves = self._filled_leaves(self.encoded, values)
+        leaves = self._filled_leaves(self.encoded_arrays, values)
         for part in self._walk.parts:
-            part.make(leaves[part.places.start : part.places.stop])
+            part.make_object(leaves[part.places.start : part.places.stop])
 
-    def rebuild(self, values: Mapping[str, Value]) -> object:
-        return self._walk.make(iter(self._filled_leaves(self._fills, values)))
+    def rebuild_tree(self, values: Mapping[str, Value]) -> object:
+        return self._walk.rebuild_tree(iter(self._filled_leaves(self._fills, values)))
 
     def _filled_leaves(self, arrays: Iterable[int], values: Mapping[str, Value]) -> list[object]:
         """Return all leaves of the tree, with ``arrays`` and JSON values replaced by their filled contents."""
@@ -188,15 +188,15 @@ class FlatTree:
             except LeafRefused as error:
                 refused.append((path, leaf, error.what, error.remedy))
         if refused and self._context.skip_unknown:
-            self.skipped = {path: what for path, _, what, _ in refused}
+            self.skipped_leaves = {path: what for path, _, what, _ in refused}
         elif refused:
             raise _cannot_store(refused, rank=self._context.rank)
         if len(set(self._walk.paths)) != len(self._walk.paths):
             raise _same_path(self._walk.paths, rank=self._context.rank)
         _check_text(self._walk.paths, rank=self._context.rank)
 
-    def _adapter_of(self, leaf: object) -> Adapter:
-        return cast(Adapter, self._of_type[type(leaf)])
+    def _adapter_of(self, leaf: object) -> LeafAdapter:
+        return cast(LeafAdapter, self._of_type[type(leaf)])
 
     def _is_leaf(self, kind: type) -> bool:
         adapters = () if codecs.is_registered(kind) else self._adapters
@@ -206,7 +206,7 @@ class FlatTree:
     def _opener_of(self, node: object) -> Opener | None:
         if self._context.for_comparison and callable(getattr(node, "alike", None)):
             return _open_for_comparison
-        if found := codecs.opener(node, self._context) or random_state.opener(node, self._context):
+        if found := codecs.find_opener(node, self._context) or random_state.find_opener(node, self._context):
             return found
         openers = (adapter.opener(node, self._context) for adapter in self._adapters)
         return next((opener for opener in openers if opener), None)

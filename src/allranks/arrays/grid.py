@@ -1,4 +1,4 @@
-"""Compute with grids of cells: which grid the parts of an array form, and which box of elements each cell covers."""
+"""Compute the grid of cells into which a sharding divides an array, and the box of elements of each cell."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from allranks.arrays.base import Split
+from allranks.arrays.base import RankSplit
 from allranks.extent import Extent
 
 # One object for equal splits, so that leaves with the same split are found by identity.
-_known: dict[Split, Split] = {}
+_known: dict[RankSplit, RankSplit] = {}
 
 
-def intern_split(split: Split) -> Split:
-    """Return the canonical object that equals ``split``, so that equal splits are identical. It is never freed."""
+def intern_split(split: RankSplit) -> RankSplit:
+    """Return one object for all equal splits, so that they can be compared by identity. It is never freed."""
     return _known.setdefault(split, split)
 
 
 @lru_cache
-def replicated_split(dimensions: int, size: int) -> Split:
+def replicated_split(dimension_count: int, size: int) -> RankSplit:
     """Return the split of an array that each of ``size`` ranks holds completely."""
-    return intern_split(Split((1,) * dimensions, (tuple(range(size)),)))
+    return intern_split(RankSplit((1,) * dimension_count, (tuple(range(size)),)))
 
 
-def split_of(shape: tuple[int, ...], parts: Iterable[tuple[Iterable[int], Extent]]) -> Split | None:
+def split_of(shape: tuple[int, ...], parts: Iterable[tuple[Iterable[int], Extent]]) -> RankSplit | None:
     """Return the split whose cells are ``parts``; None if they form no grid.
 
     Each part is a box of elements and the ranks that hold it. A part may occur several times. Empty parts count: they
@@ -36,26 +36,26 @@ def split_of(shape: tuple[int, ...], parts: Iterable[tuple[Iterable[int], Extent
         ranks[extent].update(holders)
     starts = [sorted({extent.offset[d] for extent in ranks}) for d in range(len(shape))]
     cuts = tuple(map(len, starts))
-    holders_of = {cell_of(extent, shape, cuts): held for extent, held in ranks.items()}
+    holders_of = {cell_number_of(extent, shape, cuts): held for extent, held in ranks.items()}
     if any(extent != cell_extent(number, shape, cuts) for number, extent in zip(holders_of, ranks, strict=False)):
         return None
     if len(holders_of) != math.prod(cuts):
         return None
-    return intern_split(Split(cuts, tuple(tuple(sorted(held)) for _, held in sorted(holders_of.items()))))
+    return intern_split(RankSplit(cuts, tuple(tuple(sorted(held)) for _, held in sorted(holders_of.items()))))
 
 
-def cell_extent(number: int, shape: tuple[int, ...], cuts: tuple[int, ...]) -> Extent:
+def cell_extent(cell_number: int, shape: tuple[int, ...], cuts: tuple[int, ...]) -> Extent:
     """Return the box of elements of a cell, given the cell's number in row-major order."""
     offset, extent = [], []
     for whole, count in zip(reversed(shape), reversed(cuts), strict=True):
-        number, index = divmod(number, count)
+        cell_number, index = divmod(cell_number, count)
         step = -(-whole // count)
         offset.append(min(index * step, whole))
         extent.append(min(step, whole - offset[-1]))
     return Extent(tuple(reversed(offset)), tuple(reversed(extent)))
 
 
-def cell_of(extent: Extent, shape: tuple[int, ...], cuts: tuple[int, ...]) -> int:
+def cell_number_of(extent: Extent, shape: tuple[int, ...], cuts: tuple[int, ...]) -> int:
     """Return the row-major number of the cell that begins at the offset of ``extent``."""
     number = 0
     for at, whole, count in zip(extent.offset, shape, cuts, strict=True):

@@ -68,9 +68,11 @@ def global_batch(
     cut = PartitionSpec(_batch_axis(mesh, axis, who=who))  # type: ignore[no-untyped-call]
     sharding = NamedSharding(mesh, cut)
     arrays = _arrays_by_path(rows)
-    count = batch.count_rows({path: array.shape for path, array in arrays.items()}, who=who)
+    count = batch.count_rows({path: array.shape for path, array in arrays.items()}, operation=who)
     parts, mine = shards(sharding)
-    total = batch.count_global_rows(count, mine=len(mine), shards=parts, global_rows=global_rows, who=who)
+    total = batch.count_global_rows(
+        count, rank_parts=len(mine), all_parts=parts, global_rows=global_rows, operation=who
+    )
     if jax.process_count() > 1:
         _compare_rows(world(), arrays, mine, total, announced=global_rows is not None, who=who)
 
@@ -107,10 +109,10 @@ def _compare_rows(
     if total in totals:
         return
     if totals and not announced:  # if only this rank sees a new number, it would wait for the others forever
-        batch.raise_new_total(total, sorted(totals), who=who)
+        batch.raise_changed_size(total, sorted(totals), operation=who)
     alike = all((array == array[:1]).all() for array in arrays.values())
     bytes_ = "" if alike else show(merge(digest(path, _raw_bytes(array)) for path, array in arrays.items()))
     leaves = [f"{path or 'rows'} {array.dtype}{list(array.shape)}" for path, array in arrays.items()]
     said = world.all_gather([leaves, mine, bytes_], name="global_batch")
-    batch.check_claims([batch.RowClaim(tuple(leaves), tuple(shards), text) for leaves, shards, text in said])
+    batch.check_row_claims([batch.RowClaim(tuple(leaves), tuple(shards), text) for leaves, shards, text in said])
     totals.add(total)

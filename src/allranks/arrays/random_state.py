@@ -61,7 +61,7 @@ class RandomState:
         return f"RandomState({', '.join(self._generators)})"
 
 
-def opener(node: object, context: OpenContext) -> Opener | None:
+def find_opener(node: object, context: OpenContext) -> Opener | None:
     """Return the function that opens a RandomState; None for any other node."""
     return partial(_open_random_state, context) if isinstance(node, RandomState) else None
 

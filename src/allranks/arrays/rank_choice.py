@@ -1,13 +1,13 @@
-"""Select what is saved of leaves that differ over the ranks on purpose: rank 0's leaf, or each rank's."""
+"""Select which rank's value is saved for leaves that differ between ranks on purpose."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 
-from allranks.arrays.base import Split
+from allranks.arrays.base import RankSplit
 from allranks.arrays.grid import replicated_split
-from allranks.arrays.leaves.base import LeafRefused, Spec
+from allranks.arrays.leaves.base import ArraySpec, LeafRefused
 
 _COUNT = "num_batches_tracked"
 
@@ -27,7 +27,7 @@ def is_below_any(path: str, places: Collection[str]) -> bool:
 
 
 @lru_cache(maxsize=1 << 14)
-def spec_for_choice(spec: Spec, choice: str, size: int) -> Spec:
+def spec_for_choice(spec: ArraySpec, choice: str, size: int) -> ArraySpec:
     """Return the spec under which a rank-local array is saved: rank 0's array, or all with a first dimension of ranks.
 
     An array that is sharded over the ranks keeps its spec if the choice is "usual". For other choices it raises
@@ -42,6 +42,6 @@ def spec_for_choice(spec: Spec, choice: str, size: int) -> Spec:
             "Match only arrays that every rank has for itself.",
         )
     if choice != "rank":
-        return Spec(spec.shape, spec.dtype, Split(spec.split.cuts, ((0,),)), spec.kind)
-    split = Split((size, *spec.split.cuts), tuple((rank,) for rank in range(size)))
-    return Spec((size, *spec.shape), spec.dtype, split, spec.kind, per_rank=True)
+        return ArraySpec(spec.shape, spec.dtype, RankSplit(spec.split.cuts, ((0,),)), spec.kind)
+    split = RankSplit((size, *spec.split.cuts), tuple((rank,) for rank in range(size)))
+    return ArraySpec((size, *spec.shape), spec.dtype, split, spec.kind, per_rank=True)

@@ -1,4 +1,4 @@
-"""Give the state of a fresh object the structure that a checkpoint has.
+"""Build templates whose structure is that of a checkpoint, for objects whose state grows as they run.
 
 An optimizer or a learning-rate schedule creates its state as it runs, and a newer library adds settings. So such a
 state takes the structure of the checkpoint. What the checkpoint lacks keeps the running program's values.
@@ -33,7 +33,7 @@ _BOOKKEEPING = frozenset(
 
 
 class SavedTree:
-    """The leaves of a checkpoint, SavedArrays and JSON values, by their paths in a template.
+    """The leaves of a checkpoint (SavedArrays and JSON values) by the paths that they have in a template.
 
     ``separators``: the characters that separate the components of a path. Formats other than allranks' own use dots,
     too.
@@ -57,7 +57,7 @@ class SavedTree:
                 node.setdefault(last, leaf)
         return tree
 
-    def below(self, path: str) -> Node | None:
+    def part_below(self, path: str) -> Node | None:
         """Return the part of the checkpoint below a path ("" for the top); None if nothing is saved there."""
         node: Node = self._nested_dicts
         for name in self._between.split(path) if path else ():
@@ -76,34 +76,40 @@ class TemplateBuilder:
     make: Callable[[SavedArray], object]
     kept_settings: dict[str, Any]
 
-    def template_for(self, live: Any, saved: Node, path: str) -> Any:
-        """Return a template for ``saved``; ``live`` is the running program's state at this path.
+    def template_for(self, current_state: Any, saved_node: Node, path: str) -> Any:
+        """Return a template for ``saved_node``; ``current_state`` is the running program's state at this path.
 
         If only one of the two has a setting, its value is used. If each has settings that the other lacks, they belong
-        to different objects: the template is then ``live``, and a restore reports that it does not fit.
+        to different objects: the template is then ``current_state``, and a restore reports that it does not fit.
         """
-        if isinstance(live, dict) and isinstance(saved, dict):
-            attributes = all(isinstance(key, str) for key in live)
-            return self._template_of_attributes(live, saved, path) if attributes else self.template_of(saved)
-        if isinstance(live, list | tuple) and isinstance(saved, dict):
-            return self._template_of_sequence(live, saved, path)
-        if live is None:
-            return self.template_of(saved)
-        if _is_number(saved) and (_is_number(live) or _is_scalar_tensor(live)):
-            return saved
-        if isinstance(saved, SavedArray) and saved.shape == (() if _is_number(live) else getattr(live, "shape", None)):
-            return self.make(saved)  # (the live value may be one tensor in several places)
-        return live
+        if isinstance(current_state, dict) and isinstance(saved_node, dict):
+            attributes = all(isinstance(key, str) for key in current_state)
+            return (
+                self._template_of_attributes(current_state, saved_node, path)
+                if attributes
+                else self.template_of(saved_node)
+            )
+        if isinstance(current_state, list | tuple) and isinstance(saved_node, dict):
+            return self._template_of_sequence(current_state, saved_node, path)
+        if current_state is None:
+            return self.template_of(saved_node)
+        if _is_number(saved_node) and (_is_number(current_state) or _is_scalar_tensor(current_state)):
+            return saved_node
+        if isinstance(saved_node, SavedArray) and saved_node.shape == (
+            () if _is_number(current_state) else getattr(current_state, "shape", None)
+        ):
+            return self.make(saved_node)  # (the live value may be one tensor in several places)
+        return current_state
 
-    def template_of(self, saved: Node) -> Any:
+    def template_of(self, saved_node: Node) -> Any:
         """Return a template made from the checkpoint only. Children called 0, 1, 2, ... become a list."""
-        if isinstance(saved, SavedArray):
-            return self.make(saved)
-        if not isinstance(saved, dict):
-            return saved
-        if set(saved) == {str(number) for number in range(len(saved))}:
-            return [self.template_of(saved[str(number)]) for number in range(len(saved))]
-        return {as_key(name): self.template_of(node) for name, node in saved.items()}
+        if isinstance(saved_node, SavedArray):
+            return self.make(saved_node)
+        if not isinstance(saved_node, dict):
+            return saved_node
+        if set(saved_node) == {str(number) for number in range(len(saved_node))}:
+            return [self.template_of(saved_node[str(number)]) for number in range(len(saved_node))]
+        return {component_key(name): self.template_of(node) for name, node in saved_node.items()}
 
     def _template_of_attributes(self, live: dict[str, Any], saved: dict[str, Node], path: str) -> dict[str, Any]:
         lacking = [key for key, value in live.items() if key not in saved and _has_leaves(value)]
@@ -124,26 +130,30 @@ class TemplateBuilder:
         return [self.template_for(one, saved[str(number)], f"{path}/{number}") for number, one in enumerate(live)]
 
 
-def merge_filled(live: Any, filled: Any) -> Any:
-    """Return a filled template with the types and the kept settings of ``live``, the running program's state."""
-    if isinstance(live, dict) and isinstance(filled, dict):
-        if not all(isinstance(key, str) for key in live):
-            made = copy.copy(live)  # a Counter stays one
+def merge_filled(current_state: Any, filled: Any) -> Any:
+    """Return a filled template with the types and kept settings of ``current_state``, the running program's state."""
+    if isinstance(current_state, dict) and isinstance(filled, dict):
+        if not all(isinstance(key, str) for key in current_state):
+            made = copy.copy(current_state)  # a Counter stays one
             made.clear()
             made.update(filled)
             return made
-        rest = {key: value for key, value in live.items() if key not in filled}
-        return {key: merge_filled(live.get(key), value) for key, value in filled.items()} | rest
-    if isinstance(live, list | tuple) and isinstance(filled, list | tuple) and len(live) == len(filled):
-        return type(live)([merge_filled(one, other) for one, other in zip(live, filled, strict=True)])
-    if _is_scalar_tensor(live):
-        return live.detach().clone().fill_(filled)
-    if _is_number(live) and _is_scalar_tensor(filled):
+        rest = {key: value for key, value in current_state.items() if key not in filled}
+        return {key: merge_filled(current_state.get(key), value) for key, value in filled.items()} | rest
+    if (
+        isinstance(current_state, list | tuple)
+        and isinstance(filled, list | tuple)
+        and len(current_state) == len(filled)
+    ):
+        return type(current_state)([merge_filled(one, other) for one, other in zip(current_state, filled, strict=True)])
+    if _is_scalar_tensor(current_state):
+        return current_state.detach().clone().fill_(filled)
+    if _is_number(current_state) and _is_scalar_tensor(filled):
         return filled.item()
     return filled
 
 
-def notes_of(kept_settings: Mapping[str, Any]) -> tuple[str, ...]:
+def notes_on_settings(kept_settings: Mapping[str, Any]) -> tuple[str, ...]:
     """Return one line of text for each setting that a template keeps."""
     return tuple(
         f"{path!r} keeps this program's value {value!r:.60}: the checkpoint has none"
@@ -151,7 +161,7 @@ def notes_of(kept_settings: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def as_key(name: str) -> str | int:
+def component_key(name: str) -> str | int:
     """Return the key for a component of a path: an integer if the component consists of digits."""
     return int(name) if name.isdecimal() and str(int(name)) == name else name
 

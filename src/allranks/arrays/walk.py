@@ -18,7 +18,7 @@ Maker = Callable[[Iterator[object]], object]
 
 @dataclass(frozen=True, slots=True)
 class OpenedNode:
-    """An opened node of a tree: its children, their names, and ``make``, which returns such a node for new children.
+    """A container node of a tree: its children, their names, and ``make``, which rebuilds the node from new children.
 
     ``names``: None for a node with one child that has the node's own path.
     ``decodes``: whether ``make`` may refuse its children. It is then called before any other part of the tree is
@@ -36,7 +36,7 @@ Opener = Callable[[Any], OpenedNode]
 
 @dataclass(frozen=True, slots=True)
 class DeferredChild:
-    """A child that depends on its path: ``make(path)`` returns it.
+    """A child whose value depends on its path: ``make(path)`` returns it.
 
     ``follows_checkpoint``: whether the child also depends on what is saved at that path.
     """
@@ -45,15 +45,15 @@ class DeferredChild:
     follows_checkpoint: bool = True
 
 
-class Part:
-    """A node whose object may be made before the rest of the tree, from ``leaves[places]`` alone."""
+class DecodedPart:
+    """A node whose object can be made before the rest of the tree, only from the leaves numbered ``places``."""
 
     def __init__(self, places: range, make: Maker) -> None:
         self.places = places
         self._make = make
         self._made: list[object] = []
 
-    def make(self, leaves: Iterable[object]) -> None:
+    def make_object(self, leaves: Iterable[object]) -> None:
         """Make the object from its leaves, and keep it for the rebuild. Raises any error of its decoder."""
         self._made = [self._make(iter(leaves))]
 
@@ -79,13 +79,13 @@ class TreeWalk:
         self.paths: list[str] = []
         self.leaves: list[object] = []
         self.follows_checkpoint = False
-        self.parts: list[Part] = []
+        self.parts: list[DecodedPart] = []
         self._is_leaf = is_leaf
         self._opener = opener
         self._openers: dict[type, Opener | None] = {}
         self._maker = self._visit_node(tree, None)
 
-    def make(self, leaves: Iterator[object]) -> object:
+    def rebuild_tree(self, leaves: Iterator[object]) -> object:
         """Return the tree with these leaves instead of its own."""
         return next(leaves) if self._maker is None else self._maker(leaves)
 
@@ -107,7 +107,7 @@ class TreeWalk:
             first, inside = len(self.leaves), len(self.parts)
             makers = [self._visit_node(child, path) for child in branch.children]
             if branch.decodes:
-                part = Part(range(first, len(self.leaves)), _node_maker(make, makers))
+                part = DecodedPart(range(first, len(self.leaves)), _node_maker(make, makers))
                 self.parts[inside:] = [part]
                 return part
             return _node_maker(make, makers)
@@ -197,11 +197,11 @@ def _open_stateful(node: Any) -> OpenedNode:
     return stateful_node(node, node.state_dict(), node.load_state_dict)
 
 
-def stateful_node(node: object, state: object, load: Callable[[Any], object]) -> OpenedNode:
+def stateful_node(node: object, state: object, load_state: Callable[[Any], object]) -> OpenedNode:
     """Return the branch of an object with a state. On a rebuild the object stays the same and loads the new state."""
 
     def make(children: list[object]) -> object:
-        load(children[0])
+        load_state(children[0])
         return node
 
     return OpenedNode(None, (state,), make)

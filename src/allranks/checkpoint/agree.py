@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from allranks.arrays.base import Declared
+from allranks.arrays.base import DeclaredArray
 from allranks.checkpoint.per_rank import advice_on_differing_leaves
 from allranks.consistency.claim import StateClaim
 from allranks.consistency.differences import odd_groups
@@ -52,7 +52,7 @@ _KINDS: dict[str, type[AllranksError]] = {
 }
 
 
-def describe_arrays(declared_arrays: Sequence[Declared], tied_paths: Mapping[str, str]) -> dict[str, str]:
+def describe_arrays(declared_arrays: Sequence[DeclaredArray], tied_paths: Mapping[str, str]) -> dict[str, str]:
     """Return a text for each array, by path: its dtype, shape and sharding, e.g. ``float32[512, 64] in 4 x 1 pieces``.
 
     The text for an array that shares its memory with another leaf names that leaf.

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from allranks.arrays.base import Target
+from allranks.arrays.base import FillTarget
 from allranks.arrays.cast import cast_into
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import detect, paths
@@ -61,7 +61,7 @@ class ChunkReader:
         self._check = check or _digest_check(manifest)
         self._blocks = BlockPool()
 
-    def fill_targets(self, targets_by_leaf: Sequence[tuple[str, Target]]) -> None:
+    def fill_targets(self, targets_by_leaf: Sequence[tuple[str, FillTarget]]) -> None:
         """Fill each target with a part of the leaf of this path. Thread-safe.
 
         Raises Damaged, StorageError, and CannotStore if a number is too large for the target's dtype.
@@ -71,7 +71,7 @@ class ChunkReader:
         jobs = [(files.file, span) for files in reads for span in group_reads(map(place, files.reads))]
         _in_threads(jobs, partial(self._read_and_copy, targets_by_leaf), self._threads)
 
-    def _direct_or_not(self, wanted: Sequence[tuple[str, Target]], read: ChunkRead) -> ChunkRead:
+    def _direct_or_not(self, wanted: Sequence[tuple[str, FillTarget]], read: ChunkRead) -> ChunkRead:
         """Return ``read``, but with ``direct`` set to None if the chunk cannot be read straight into the target's
         memory.
         """
@@ -81,7 +81,7 @@ class ChunkReader:
         fits = target.buffer.flags.c_contiguous and self._is_plain(leaf, target)
         return read if fits else read._replace(direct=None)
 
-    def _read_and_copy(self, wanted: Sequence[tuple[str, Target]], file: int, span: Sequence[ChunkRead]) -> None:
+    def _read_and_copy(self, wanted: Sequence[tuple[str, FillTarget]], file: int, span: Sequence[ChunkRead]) -> None:
         """Read and verify chunks that are adjacent in a file, and copy their bytes to the targets."""
         first, length = span[0], span[-1].end - span[0].begin
         if first.direct is not None:
@@ -99,11 +99,11 @@ class ChunkReader:
                     self._blocks.return_block(pooled)
         self._progress(sum(read.end - read.begin for read in span))
 
-    def _is_plain(self, leaf: str, target: Target) -> bool:
+    def _is_plain(self, leaf: str, target: FillTarget) -> bool:
         return not self._cast or bool(target.buffer.dtype == DTYPES[self._manifest.leaves[leaf].dtype])
 
     def _read_chunks(
-        self, file: int, span: Sequence[ChunkRead], wanted: Sequence[tuple[str, Target]], into: Sequence[Bytes]
+        self, file: int, span: Sequence[ChunkRead], wanted: Sequence[tuple[str, FillTarget]], into: Sequence[Bytes]
     ) -> None:
         """Read adjacent chunks, each into its memory in ``into``, and verify them. Raises Damaged."""
         stored = self._manifest.files[file]
@@ -127,7 +127,7 @@ class ChunkReader:
         self,
         file: int,
         span: Sequence[ChunkRead],
-        wanted: Sequence[tuple[str, Target]],
+        wanted: Sequence[tuple[str, FillTarget]],
         into: Sequence[Bytes],
         frames: Bytes,
     ) -> None:
@@ -143,7 +143,9 @@ class ChunkReader:
             except ValueError as error:
                 raise self._damaged_error(f"{self._folder}{stored.name}", read, wanted, str(error)) from error
 
-    def _damaged_error(self, path: str, read: ChunkRead, wanted: Sequence[tuple[str, Target]], what: str) -> Damaged:
+    def _damaged_error(
+        self, path: str, read: ChunkRead, wanted: Sequence[tuple[str, FillTarget]], what: str
+    ) -> Damaged:
         leaf, _ = wanted[read.parts[0].link.wanted]
         return Damaged(
             f"bytes {read.begin}-{read.end} of {self._storage.url}/{path}, of leaf {leaf!r}, are not what was saved: "
@@ -154,7 +156,7 @@ class ChunkReader:
             step=self._step,
         )
 
-    def _copy_to_targets(self, wanted: Sequence[tuple[str, Target]], read: ChunkRead, chunk: Bytes) -> None:
+    def _copy_to_targets(self, wanted: Sequence[tuple[str, FillTarget]], read: ChunkRead, chunk: Bytes) -> None:
         for copy in read.plan_copies:
             leaf, target = wanted[copy.wanted]
             dtype: np.dtype[Any] = DTYPES[self._manifest.leaves[leaf].dtype] if self._cast else target.buffer.dtype
@@ -162,7 +164,7 @@ class ChunkReader:
             box = source.view(dtype).reshape(copy.shape)
             # An array without dimensions would become a scalar if it were indexed.
             into, box = (target.buffer[copy.into], box[copy.take]) if copy.shape else (target.buffer, box)
-            cast_into(into, box, leaf=leaf, casting=self._casting)
+            cast_into(into, box, leaf_path=leaf, casting=self._casting)
 
 
 def _digest_check(manifest: Manifest) -> Check:
@@ -202,7 +204,7 @@ def _in_threads(
         raise failed[0]
 
 
-def _direct_buffer(wanted: Sequence[tuple[str, Target]], read: ChunkRead) -> Bytes:
+def _direct_buffer(wanted: Sequence[tuple[str, FillTarget]], read: ChunkRead) -> Bytes:
     """Return the part of the target's memory into which a direct chunk is read."""
     assert read.direct is not None
     flat = wanted[read.parts[0].link.wanted][1].buffer.reshape(-1).view(np.uint8)

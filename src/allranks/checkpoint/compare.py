@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.arrays.base import Target
+from allranks.arrays.base import FillTarget
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import summary
 from allranks.checkpoint.chunk_reader import ChunkReader
@@ -238,7 +238,7 @@ class _ThreadBuffers(threading.local):
         self._leaves = manifest.leaves
         self._memory = np.empty(0, np.uint8)
 
-    def buffers_for_extents(self, extents: Sequence[tuple[str, Extent]]) -> list[tuple[str, Target]]:
+    def buffers_for_extents(self, extents: Sequence[tuple[str, Extent]]) -> list[tuple[str, FillTarget]]:
         """Return a target in this thread's buffer for each of these parts. The thread's next call reuses the buffer."""
         dtypes = [DTYPES[self._leaves[path].dtype] for path, _ in extents]
         sizes = [extent.size * dtype.itemsize for (_, extent), dtype in zip(extents, dtypes, strict=True)]
@@ -248,7 +248,7 @@ class _ThreadBuffers(threading.local):
         found = []
         for (path, extent), dtype, begin, size in zip(extents, dtypes, begins, sizes, strict=False):
             buffer = self._memory[begin : begin + size].view(dtype).reshape(extent.shape)
-            found.append((path, Target(extent, buffer)))
+            found.append((path, FillTarget(extent, buffer)))
         return found
 
 

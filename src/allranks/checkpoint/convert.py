@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from allranks.arrays.base import Target
+from allranks.arrays.base import FillTarget
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint.chunk_reader import ChunkReader
 from allranks.checkpoint.export import is_below, path_without_prefix, select_leaves
@@ -175,7 +175,7 @@ def _read_arrays(reader: ChunkReader, manifest: Manifest, paths: Sequence[str], 
     saved_as = {path: manifest.ties.get(path, path) for path in paths}
     buffers = {path: np.empty(manifest.leaves[path].shape, DTYPES[manifest.leaves[path].dtype]) for path in paths}
     wanted = {path: buffers[path] for path in paths if saved_as[path] == path or saved_as[path] not in buffers}
-    reader.fill_targets([(path, Target(Extent.of_shape(buffer.shape), buffer)) for path, buffer in wanted.items()])
+    reader.fill_targets([(path, FillTarget(Extent.of_shape(buffer.shape), buffer)) for path, buffer in wanted.items()])
     from_stored = (
         import_module(f"allranks.arrays.leaves.{framework}").from_stored if framework != "numpy" else _return_buffer
     )

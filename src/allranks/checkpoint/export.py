@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.arrays.base import Target
+from allranks.arrays.base import FillTarget
 from allranks.arrays.leaves.numpy import DTYPES as NUMPY_DTYPES
 from allranks.checkpoint.chunk_reader import ChunkReader
 from allranks.checkpoint.dtypes import DTYPES
@@ -127,7 +127,7 @@ def _write_file(
         mapped = mmap.mmap(out.fileno(), file.bytes)
         mapped[: len(file.header)] = file.header
         wanted = [
-            (one.path, Target(Extent.of_shape(one.shape), _array_view(mapped, one.begin, one.dtype, one.shape)))
+            (one.path, FillTarget(Extent.of_shape(one.shape), _array_view(mapped, one.begin, one.dtype, one.shape)))
             for one in file.tensors
         ]
         reader(_UnmappingProgress(mapped, progress)).fill_targets(wanted)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, count, pairwise
 from typing import NamedTuple
 
-from allranks.arrays.base import Declared
+from allranks.arrays.base import DeclaredArray
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.save_plan import FilePlan
 from allranks.extent import Extent
@@ -72,7 +72,7 @@ class FileLayout:
         return room.to_bytes(_LENGTH, "little") + text.ljust(room)
 
 
-def plan_file_layout(declared_arrays: Sequence[Declared], plan: FilePlan, *, grain_bytes: int) -> FileLayout:
+def plan_file_layout(declared_arrays: Sequence[DeclaredArray], plan: FilePlan, *, grain_bytes: int) -> FileLayout:
     """Return the layout of a rank's file, which must hold at least one byte. ``grain_bytes``: see ``chunk_grain``."""
     ends = chunk_ends(plan.data_begin, [part.nbytes for part in plan.parts], grain_bytes=grain_bytes)
     starts = [0, *(part.begin for part in plan.parts), plan.bytes]
@@ -98,7 +98,7 @@ def _plan_blocks(starts: Sequence[int], ends: Sequence[int]) -> tuple[BlockPlan,
     )
 
 
-def _header_entries(declared: Sequence[Declared], plan: FilePlan) -> str:
+def _header_entries(declared: Sequence[DeclaredArray], plan: FilePlan) -> str:
     """Return the header's entries for the tensors as JSON text, each with a comma before it."""
     entries = []
     used = {_ABOUT}
@@ -116,7 +116,7 @@ def _header_entries(declared: Sequence[Declared], plan: FilePlan) -> str:
     return "".join(entries)
 
 
-def _unique_name(one: Declared, extent: Extent, used: Set[str]) -> str:
+def _unique_name(one: DeclaredArray, extent: Extent, used: Set[str]) -> str:
     """Return a name for a part of a leaf that is unique in the file.
 
     The name is the leaf's path, followed by the extent if the part is not the complete leaf. Another leaf, or the

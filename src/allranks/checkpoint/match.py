@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from allranks.arrays.base import Declared
+from allranks.arrays.base import DeclaredArray
 from allranks.arrays.cast import is_castable
 from allranks.arrays.saved_tree import SavedArray, SavedTree
 from allranks.checkpoint.dtypes import DTYPES
@@ -112,7 +112,7 @@ def saved_tree(manifest: Manifest, rename: Rename | None = None) -> SavedTree:
 
 
 def find_differences(
-    declared_arrays: Sequence[Declared], values: Mapping[str, bool | int | float | str | None], manifest: Manifest
+    declared_arrays: Sequence[DeclaredArray], values: Mapping[str, bool | int | float | str | None], manifest: Manifest
 ) -> tuple[LeafDifference, ...]:
     """Return all differences between a template (its arrays and values) and a checkpoint, in the order of the paths.
 
@@ -137,7 +137,7 @@ def find_differences(
 
 
 def find_tied_differences(
-    tied_pairs: Mapping[int, int], declared_arrays: Sequence[Declared]
+    tied_pairs: Mapping[int, int], declared_arrays: Sequence[DeclaredArray]
 ) -> tuple[LeafDifference, ...]:
     """Return a difference for each array that shares memory with another one in the template, but not in the
     checkpoint.
@@ -151,7 +151,7 @@ def find_tied_differences(
 
 
 def report_differences(
-    found_differences: Sequence[LeafDifference], declared_arrays: Sequence[Declared], manifest: Manifest
+    found_differences: Sequence[LeafDifference], declared_arrays: Sequence[DeclaredArray], manifest: Manifest
 ) -> str:
     """Return the differences as one message, grouped by kind. Long groups are shortened. It ends with how much fits.
 
@@ -357,7 +357,7 @@ def _improves_fit(change: _PathChange, arrays: Sequence[str], manifest: Manifest
     return sum(path in after.leaves for path in arrays) > sum(path in manifest.leaves for path in arrays)
 
 
-def _coverage_text(found: Sequence[LeafDifference], declared: Sequence[Declared], manifest: Manifest) -> str:
+def _coverage_text(found: Sequence[LeafDifference], declared: Sequence[DeclaredArray], manifest: Manifest) -> str:
     wrong = {one.path for one in found}
     fits = [one for one in declared if one.path not in wrong]
     filled, wanted = (

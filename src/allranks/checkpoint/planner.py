@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from allranks.arrays.base import Declared, OpenTree
+from allranks.arrays.base import DeclaredArray, OpenTree
 from allranks.checkpoint.agree import describe_arrays
 from allranks.checkpoint.file_layout import FileLayout, chunk_grain, plan_file_layout
 from allranks.checkpoint.items import item_of
@@ -20,7 +20,7 @@ from allranks.checkpoint.save_plan import (
     total_bytes,
 )
 from allranks.errors import CannotStore
-from allranks.gate.ticket import digest_of
+from allranks.gate.ticket import digest_of_descriptions
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class PreparedSave:
     ``checkpoint_layout``: the layout of all files; ``leaves``: the manifest's text for it. Both on rank 0 only.
     """
 
-    declared: tuple[Declared, ...]
+    declared: tuple[DeclaredArray, ...]
     ties: dict[str, str]
     digest: str
     nbytes: int
@@ -76,13 +76,13 @@ class SavePlanner:
 
     def prepare_save(self, tree: OpenTree) -> PreparedSave:
         """Return the plan for a tree, reused if the tree is unchanged. Raises CannotStore for too many dimensions."""
-        key = tree.key, tuple(tree.ties.items())
+        key = tree.hash_key, tuple(tree.tied_arrays.items())
         if self._last is None or self._last[0] != key:
-            _refuse_dimensions(tree.declared, rank=self._rank)
-            self._last = key, self._make_plan(tree.declared, tree.ties)
+            _refuse_dimensions(tree.declared_arrays, rank=self._rank)
+            self._last = key, self._make_plan(tree.declared_arrays, tree.tied_arrays)
         return self._last[1]
 
-    def _make_plan(self, every: tuple[Declared, ...], tied: dict[int, int]) -> PreparedSave:
+    def _make_plan(self, every: tuple[DeclaredArray, ...], tied: dict[int, int]) -> PreparedSave:
         items = [item_of(one.path, self._items) for one in every]
         tied = {number: other for number, other in tied.items() if items[number] == items[other]}
         ties = {every[number].path: every[other].path for number, other in tied.items()}
@@ -100,7 +100,7 @@ class SavePlanner:
         return PreparedSave(
             declared,
             ties,
-            digest_of(describe_arrays(declared, ties)),
+            digest_of_descriptions(describe_arrays(declared, ties)),
             nbytes,
             tuple(file for file in files if file is not None),
             tuple(groups),
@@ -109,7 +109,7 @@ class SavePlanner:
         )
 
     def _file_of_item(
-        self, every: Sequence[Declared], item: str, numbers: Sequence[int], most: int
+        self, every: Sequence[DeclaredArray], item: str, numbers: Sequence[int], most: int
     ) -> PlannedFile | None:
         """Return this rank's file of an item; None if this rank writes no bytes of it."""
         declared = tuple(every[number] for number in numbers)
@@ -121,7 +121,7 @@ class SavePlanner:
         )
 
 
-def _refuse_dimensions(declared: Sequence[Declared], *, rank: int) -> None:
+def _refuse_dimensions(declared: Sequence[DeclaredArray], *, rank: int) -> None:
     for one in declared:
         if len(one.shape) > MOST_DIMENSIONS:
             raise CannotStore(

@@ -86,8 +86,8 @@ def share_memory(state: object, other_state: object, world: World) -> bool:
 
 
 def _tensor_addresses(tree: OpenTree) -> Iterator[int]:
-    for array in range(len(tree.declared)):
-        for copy in tree.copies(array):
+    for array in range(len(tree.declared_arrays)):
+        for copy in tree.copies_of_array(array):
             if copy.framework == "torch" and copy.part.numel():
                 yield copy.part.data_ptr()
             elif copy.framework == "numpy" and hasattr(copy.part, "ctypes") and copy.part.size:

@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 from allranks.arrays.base import OpenTree
 from allranks.arrays.detect import open_tree
 from allranks.arrays.rank_choice import is_below_any
-from allranks.arrays.saved_tree import notes_of
+from allranks.arrays.saved_tree import notes_on_settings
 from allranks.checkpoint import agree, holds, inventory, items, match, paths, template_fill
 from allranks.checkpoint.chunk_reader import ChunkReader
 from allranks.checkpoint.compare import are_known_equal
@@ -223,10 +223,10 @@ class _RestorePlan:
     def read_state(self, decoded: DecodedObjects) -> object:
         """Fill everything that ``decoded`` has not filled, and return the state. Raises Damaged, StorageError."""
         left = [number for number, name in self.names.items() if number not in self.tied and name not in decoded.filled]
-        self.fill([(self.names[number], target) for number in left for target in self.tree.targets(number)])
+        self.fill([(self.names[number], target) for number in left for target in self.tree.targets_of_array(number)])
         for number in self.tied:
-            self.tree.targets(number)  # what has no memory yet gets that of the other
-        return self.tree.rebuild(self.manifest.values)
+            self.tree.targets_of_array(number)  # what has no memory yet gets that of the other
+        return self.tree.rebuild_tree(self.manifest.values)
 
 
 def _restore_step(storage: Storage, world: World, like: T, step: int, settings: RestoreSettings) -> Restored[T]:
@@ -276,7 +276,7 @@ def _make_plan(
     manifest = manifest_for_rank(manifest, rank=world.rank, size=world.size, choice_of=settings.choices.choice_for_path)
     saved = match.saved_tree(manifest, options.rename)
     tree = open_tree(like, rank=world.rank, size=world.size, for_restore=True, saved=saved)
-    declared = tree.declared
+    declared = tree.declared_arrays
     manifest = match.rename_manifest(manifest, [*(one.path for one in declared), *tree.values], options.rename)
     if tree.rank_local_paths and manifest.world_size != world.size:
         local, every = tree.rank_local_paths, (*manifest.leaves, *manifest.values)
@@ -307,7 +307,7 @@ def _make_plan(
         report = match.report_differences(wrong, declared, manifest)
         raise DoesNotFit(f"{who}: {report}", differences=wrong, step=step, remedy=remedy)
     return _RestorePlan(
-        manifest, tree, there, pairs, fill, (*notes_of(tree.kept_settings), *match.describe_allowed(allowed))
+        manifest, tree, there, pairs, fill, (*notes_on_settings(tree.kept_settings), *match.describe_allowed(allowed))
     )
 
 
@@ -340,8 +340,8 @@ def _tied_to(manifest: Manifest, paths: Iterable[str]) -> set[str]:
 def _missing_values(tree: OpenTree, allowed: Sequence[match.LeafDifference]) -> tuple[match.LeafDifference, ...]:
     """Return the allowed missing leaves for which the template has no value, only a description."""
     missing = {one.path: one for one in allowed if one.kind == "missing"}
-    numbers = [number for number, one in enumerate(tree.declared) if one.path in missing]
-    return tuple(missing[tree.declared[number].path] for number in numbers if not tree.copies(number))
+    numbers = [number for number, one in enumerate(tree.declared_arrays) if one.path in missing]
+    return tuple(missing[tree.declared_arrays[number].path] for number in numbers if not tree.copies_of_array(number))
 
 
 def _removal_error(

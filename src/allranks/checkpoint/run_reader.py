@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from allranks.arguments import expect, several
-from allranks.arrays.base import Target
+from allranks.arrays.base import FillTarget
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import fence, holds, inventory, match, paths, template_fill
@@ -178,7 +178,7 @@ def _read_manifest(storage: Storage, manifest: Manifest, folder: str | None, wan
         }
     else:
         buffers = {
-            path: Target(one.extent, np.empty(one.extent.shape, one.buffer.dtype)) for path, one in targets.items()
+            path: FillTarget(one.extent, np.empty(one.extent.shape, one.buffer.dtype)) for path, one in targets.items()
         }
         reader.fill_targets(list(buffers.items()))
         make = _array_maker(wanted.to)
@@ -190,7 +190,7 @@ def _is_wanted(path: str, globs: Sequence[str]) -> bool:
     return any(fnmatchcase(path, glob) for glob in globs)
 
 
-def _target_of_slice(path: str, leaf: StoredLeaf, part: Sequence[slice] | None) -> Target:
+def _target_of_slice(path: str, leaf: StoredLeaf, part: Sequence[slice] | None) -> FillTarget:
     """Return the box of elements to read of a leaf, as a Target with an empty array of the leaf's dtype."""
     whole = (slice(None),) * len(leaf.shape)
     given = several(part if part is not None else ())
@@ -200,7 +200,7 @@ def _target_of_slice(path: str, leaf: StoredLeaf, part: Sequence[slice] | None) 
         raise AllranksError(f"slices[{path!r}]={part}: expected {len(leaf.shape)} slices of step 1.", leaf=path)
     bounds = [cut.indices(many)[:2] for cut, many in zip(cuts, leaf.shape, strict=True)]
     extent = Extent(tuple(start for start, _ in bounds), tuple(max(0, stop - start) for start, stop in bounds))
-    return Target(extent, np.empty(0, DTYPES[leaf.dtype]))
+    return FillTarget(extent, np.empty(0, DTYPES[leaf.dtype]))
 
 
 def _array_maker(to: str) -> Callable[[np.ndarray[Any, Any], StoredLeaf], Any]:
@@ -216,27 +216,27 @@ def _array_maker(to: str) -> Callable[[np.ndarray[Any, Any], StoredLeaf], Any]:
 def _fill_template(reader: ChunkReader, manifest: Manifest, like: T) -> T:
     """Return a template filled from the checkpoint. The template may be a part of the checkpoint's tree."""
     tree = open_tree(like, rank=0, size=1, for_restore=True, saved=match.saved_tree(manifest))
-    found = match.find_differences(tree.declared, tree.values, manifest)
+    found = match.find_differences(tree.declared_arrays, tree.values, manifest)
     lacking = tuple(one for one in found if one.kind != "unexpected")
-    names = {number: one.path for number, one in enumerate(tree.declared)}
+    names = {number: one.path for number, one in enumerate(tree.declared_arrays)}
     if not lacking:
         pairs = template_fill.arrays_with_shared_memory(tree, names)
         conflicts = template_fill.find_conflicting_ties(
             tree, names, pairs, reader.fill_targets, partial(are_known_equal, manifest)
         )
         lacking = match.find_tied_differences(
-            conflicts | template_fill.find_conflicting_overlaps(tree, names, reader.fill_targets), tree.declared
+            conflicts | template_fill.find_conflicting_overlaps(tree, names, reader.fill_targets), tree.declared_arrays
         )
     if lacking:
         raise DoesNotFit(
-            f"read: {match.report_differences(lacking, tree.declared, manifest)}",
+            f"read: {match.report_differences(lacking, tree.declared_arrays, manifest)}",
             differences=lacking,
             step=manifest.step,
         )
     decoded = DecodedObjects(tree, names, twins={}, read=reader.fill_targets, values=manifest.values, who="read")
     left = [number for number, name in names.items() if name not in decoded.filled]
-    reader.fill_targets([(names[number], target) for number in left for target in tree.targets(number)])
-    made: Any = tree.rebuild(manifest.values)
+    reader.fill_targets([(names[number], target) for number in left for target in tree.targets_of_array(number)])
+    made: Any = tree.rebuild_tree(manifest.values)
     return made  # type: ignore[no-any-return]
 
 

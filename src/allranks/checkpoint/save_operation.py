@@ -231,7 +231,7 @@ def count_blocks_to_copy(tree: OpenTree, planned_file: PlannedFile) -> int:
     """Return how many blocks of a file an asynchronous save copies: those that a program can change in place."""
     changes = [False]  # the header
     for part in planned_file.plan.parts:
-        copies = tree.copies(planned_file.arrays[part.leaf])
+        copies = tree.copies_of_array(planned_file.arrays[part.leaf])
         changes.append(any(copy.on_host and copy.framework != "jax" for copy in copies))
     return sum(any(changes[copy.source] for copy in block.copies) for block in planned_file.file_layout.blocks)
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.arrays.base import Declared, Split
+from allranks.arrays.base import DeclaredArray, RankSplit
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Shard, ShardRun, ShardTable, StoredLeaf, compress_shards
 from allranks.extent import Extent
@@ -92,7 +92,7 @@ class _PartBatch(NamedTuple):
     shape: Ints
 
 
-def plan_file(declared_arrays: Sequence[Declared], *, rank: int, size: int) -> FilePlan:
+def plan_file(declared_arrays: Sequence[DeclaredArray], *, rank: int, size: int) -> FilePlan:
     """Return the plan of the file that ``rank`` of ``size`` ranks writes."""
     files = _RankFiles(declared_arrays, size)
     parts: list[WrittenPart] = []
@@ -104,7 +104,7 @@ def plan_file(declared_arrays: Sequence[Declared], *, rank: int, size: int) -> F
     return FilePlan(tuple(parts), int(files.data_begin[rank]), int(files.end[rank]))
 
 
-def plan_checkpoint_layout(declared_arrays: Sequence[Declared], *, size: int) -> CheckpointLayout:
+def plan_checkpoint_layout(declared_arrays: Sequence[DeclaredArray], *, size: int) -> CheckpointLayout:
     """Return which bytes of which files hold each leaf."""
     files = _RankFiles(declared_arrays, size)
     runs: dict[int, tuple[ShardRun, ...]] = {}
@@ -153,7 +153,7 @@ def _runs_of_shards(file: Ints, begin: Ints, offset: Ints, shape: Ints) -> tuple
 class _RankFiles:
     """For each rank, the bytes at which data begins and ends in its file. ``number``: the number of the rank's file."""
 
-    def __init__(self, declared: Sequence[Declared], size: int) -> None:
+    def __init__(self, declared: Sequence[DeclaredArray], size: int) -> None:
         self._declared = declared
         self._size = size
         entry = np.array([_entry_bound(one) for one in declared], np.int64)
@@ -185,7 +185,7 @@ def _sums_by_rank(rank: Ints, numbers: Ints, size: int) -> Ints:
     return np.bincount(rank, weights=numbers, minlength=size).astype(np.int64)
 
 
-def _part_batches(declared: Sequence[Declared]) -> Iterator[_PartBatch]:
+def _part_batches(declared: Sequence[DeclaredArray]) -> Iterator[_PartBatch]:
     """Yield all parts with at least one byte in batches, in the order of the files."""
     groups: dict[tuple[int, int, int], list[int]] = {}
     splits = _split_numbers(declared)
@@ -210,7 +210,7 @@ def _part_batches(declared: Sequence[Declared]) -> Iterator[_PartBatch]:
                 yield kept
 
 
-def _writers_of_cells(split: Split) -> Ints:
+def _writers_of_cells(split: RankSplit) -> Ints:
     """Return the ranks that write each cell, of shape [cells, replicas].
 
     ``replicas`` is the smallest number of holders of a cell; of a cell with more holders, the first ones write.
@@ -219,7 +219,7 @@ def _writers_of_cells(split: Split) -> Ints:
     return np.array([holders[:fewest] for holders in split.holders], np.int64)
 
 
-def _split_numbers(declared: Sequence[Declared]) -> dict[int, int]:
+def _split_numbers(declared: Sequence[DeclaredArray]) -> dict[int, int]:
     """Number the distinct splits of these leaves.
 
     Return the number by ``id(split)``; equal splits have the same number.
@@ -227,7 +227,7 @@ def _split_numbers(declared: Sequence[Declared]) -> dict[int, int]:
     A split may name 10,000 ranks, so it is hashed only once.
     """
     objects = {id(one.split): one.split for one in declared}
-    numbers: dict[Split, int] = {}
+    numbers: dict[RankSplit, int] = {}
     return {key: numbers.setdefault(split, len(numbers)) for key, split in objects.items()}
 
 
@@ -236,7 +236,7 @@ def _without_empty_parts(batch: _PartBatch) -> _PartBatch:
     return _PartBatch(*(column[batch.nbytes > 0] for column in batch))
 
 
-def _cells_of_leaves(numbers: Ints, shapes: Ints, split: Split, item: int) -> _PartBatch:
+def _cells_of_leaves(numbers: Ints, shapes: Ints, split: RankSplit, item: int) -> _PartBatch:
     """Return all cells of leaves that have the same split as one batch. Its field ``rank`` is not set yet."""
     many, dims = shapes.shape
     cuts = np.array(split.cuts, np.int64)
@@ -295,12 +295,12 @@ def _cut_cell(cells: _PartBatch, at: int, holders: Ints, start: Ints, total: Int
             yield at, leaf, cell, int(holders[cell, j]), row * first, row * (stop - first), where, size
 
 
-def _entry_bound(one: Declared) -> int:
+def _entry_bound(one: DeclaredArray) -> int:
     """Return the most bytes that the entry of one part of a leaf takes in a header."""
     digits = sum(len(str(many)) for many in one.shape)
     return _ENTRY_BASE + len(json.dumps(one.path)) + 3 * digits + 4 * len(one.shape) + 2 * 16
 
 
-def total_bytes(declared_arrays: Iterable[Declared]) -> int:
+def total_bytes(declared_arrays: Iterable[DeclaredArray]) -> int:
     """Return the sum of the bytes of all arrays."""
     return sum(math.prod(one.shape) * DTYPES[one.dtype].size for one in declared_arrays)

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
-from allranks.arrays.base import OpenTree, Target
+from allranks.arrays.base import FillTarget, OpenTree
 from allranks.errors import DoesNotFit
 from allranks.extent import Extent
 
 # Bytes of each of two leaves that are compared together.
 _PIECE = 8 << 20
 
-Read = Callable[[Sequence[tuple[str, Target]]], None]
+Read = Callable[[Sequence[tuple[str, FillTarget]]], None]
 _REMEDY = "Restore it with the code that saved it, or with a decode that accepts the saved tree."
 
 
@@ -36,8 +36,11 @@ def arrays_with_shared_memory(tree: OpenTree, present_arrays: Collection[int]) -
     """
     first: dict[object, int] = {}
     found = {}
-    for number in [*present_arrays, *(number for number in range(len(tree.declared)) if number not in present_arrays)]:
-        memory = tree.memory(number)
+    for number in [
+        *present_arrays,
+        *(number for number in range(len(tree.declared_arrays)) if number not in present_arrays),
+    ]:
+        memory = tree.memory_key(number)
         if memory is not None and (other := first.setdefault(memory, number)) != number and other in present_arrays:
             found[number] = other
     return found
@@ -62,7 +65,7 @@ def find_conflicting_ties(
         number: other
         for number, other in tied_pairs.items()
         if not are_equal(names[number], names[other])
-        and not _hold_equal_bytes(tree.targets(number), names[number], names[other], read)
+        and not _hold_equal_bytes(tree.targets_of_array(number), names[number], names[other], read)
     }
 
 
@@ -72,7 +75,7 @@ class _TemplateMemory(NamedTuple):
     begin: int
     end: int
     number: int
-    target: Target
+    target: FillTarget
 
 
 def find_conflicting_overlaps(tree: OpenTree, names: Mapping[int, str], read: Read) -> dict[int, int]:
@@ -87,7 +90,9 @@ def find_conflicting_overlaps(tree: OpenTree, names: Mapping[int, str], read: Re
         memory = np.empty(max(part.end for part in group) - begin, np.uint8)
         views = [_view_of(memory, part, begin) for part in group]
         saved = [np.empty(view.shape, view.dtype) for view in views]
-        read([(names[part.number], Target(part.target.extent, one)) for part, one in zip(group, saved, strict=True)])
+        read(
+            [(names[part.number], FillTarget(part.target.extent, one)) for part, one in zip(group, saved, strict=True)]
+        )
         for view, one in zip(views, saved, strict=True):
             view[...] = one
         odd = [part for part, view, one in zip(group, views, saved, strict=True) if view.tobytes() != one.tobytes()]
@@ -100,7 +105,7 @@ def _overlapping_groups(tree: OpenTree, names: Mapping[int, str]) -> Iterator[li
     parts = [
         _TemplateMemory(*_byte_range(target.buffer), number, target)
         for number in names
-        for target in tree.targets(number)
+        for target in tree.targets_of_array(number)
         if target.live and target.buffer.size
     ]
     parts.sort(key=itemgetter(0, 1))
@@ -139,11 +144,11 @@ def _view_of(memory: NDArray[np.uint8], part: _TemplateMemory, begin: int) -> ND
     return np.ndarray(buffer.shape, buffer.dtype, memory, first, buffer.strides)
 
 
-def _hold_equal_bytes(targets: Sequence[Target], one: str, other: str, read: Read) -> bool:
+def _hold_equal_bytes(targets: Sequence[FillTarget], one: str, other: str, read: Read) -> bool:
     for target in targets:
         for extent in _split_into_pieces(target.extent, target.buffer.dtype.itemsize):
             a, b = (np.empty(extent.shape, target.buffer.dtype) for _ in range(2))
-            read([(one, Target(extent, a)), (other, Target(extent, b))])
+            read([(one, FillTarget(extent, a)), (other, FillTarget(extent, b))])
             if a.tobytes() != b.tobytes():
                 return False
     return True
@@ -179,16 +184,16 @@ class DecodedObjects:
         values: Mapping[str, Any],
         who: str,
     ) -> None:
-        twin = {number: twins.get(number, number) for number in tree.encoded}
+        twin = {number: twins.get(number, number) for number in tree.encoded_arrays}
         filled = frozenset(twin.values()) & names.keys()
         for number in (number for number, other in twin.items() if other in filled):
-            tree.targets(number)  # what has no memory yet gets that of its twin
+            tree.targets_of_array(number)  # what has no memory yet gets that of its twin
         self.filled = frozenset(names[number] for number in filled)
-        targets = [(names[number], target) for number in filled for target in tree.targets(number)]
+        targets = [(names[number], target) for number in filled for target in tree.targets_of_array(number)]
         self._before = [(target.buffer, target.buffer.copy()) for _, target in targets if target.live]
         try:
             read(targets)
-            tree.decode(values)
+            tree.decode_objects(values)
         except BaseException as error:
             self.restore_previous_values()
             if isinstance(error, DoesNotFit):

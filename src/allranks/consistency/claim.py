@@ -40,7 +40,7 @@ class StateClaim:
         self.plan, self.copies, self.nbytes = plan, copies, sum(copy.part.nbytes for of in copies for copy in of)
         self._values = tree.values
         self._hasher = hasher("blake3" if proof else "xxh3-128")
-        found = digests(tree.declared, copies, proof=proof)
+        found = digests(tree.declared_arrays, copies, proof=proof)
         self._by_cell: dict[tuple[int, int], dict[str, bytes]] = {}
         for array, (of, said) in enumerate(zip(copies, found, strict=True)):
             for copy, one in zip(of, said, strict=True):

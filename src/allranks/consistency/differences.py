@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from allranks.arrays.base import Copy, OpenTree, Split
+from allranks.arrays.base import CellCopy, OpenTree, RankSplit
 from allranks.consistency import vote
 from allranks.consistency.claim import StateClaim, party_from_report
 from allranks.consistency.digests import Copies
@@ -42,12 +42,12 @@ def claim_of(tree: OpenTree, world: World, *, name: str, proof: bool = False) ->
 
     The plan is reused for the next state that has the same leaves and the same ``name``.
     """
-    copies = [tree.copies(array) for array in range(len(tree.declared))]
-    read = [_comparable_copies(one.split, of) for one, of in zip(tree.declared, copies, strict=True)]
+    copies = [tree.copies_of_array(array) for array in range(len(tree.declared_arrays))]
+    read = [_comparable_copies(one.split, of) for one, of in zip(tree.declared_arrays, copies, strict=True)]
     return StateClaim(tree, _comparison_plan(tree, copies, world, name), read, proof=proof)
 
 
-def _comparable_copies(split: Split, copies: tuple[Copy, ...]) -> tuple[Copy, ...]:
+def _comparable_copies(split: RankSplit, copies: tuple[CellCopy, ...]) -> tuple[CellCopy, ...]:
     """Return the copies that can be compared: those of cells with another copy, on this rank or another one."""
     if len(copies) == 1:
         return copies if len(split.holders[copies[0].cell]) > 1 else ()
@@ -57,10 +57,10 @@ def _comparable_copies(split: Split, copies: tuple[Copy, ...]) -> tuple[Copy, ..
 
 def _comparison_plan(tree: OpenTree, copies: Copies, world: World, name: str) -> ComparisonPlan:
     off_host = tuple(bool(of) and not of[0].on_host for of in copies)
-    key = tree.key, tuple(tree.values), off_host
+    key = tree.hash_key, tuple(tree.values), off_host
     last = _planned.setdefault(world, {})
     if name not in last or last[name][0] != key:
-        last[name] = key, plan_comparison(tree.declared, tree.values, off_host, rank=world.rank, size=world.size)
+        last[name] = key, plan_comparison(tree.declared_arrays, tree.values, off_host, rank=world.rank, size=world.size)
     return last[name][1]
 
 

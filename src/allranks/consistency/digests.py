@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.arrays.base import Copy, Declared, OpenTree, Target
+from allranks.arrays.base import CellCopy, DeclaredArray, FillTarget, OpenTree
 from allranks.arrays.grid import cell_extent
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.consistency import numpy as on_host
@@ -21,10 +21,10 @@ from allranks.digest import hasher
 # The bytes of a digest. The eight bytes of a fingerprint are padded.
 QUICK, PROOF = 16, 32
 
-Copies = Sequence[tuple[Copy, ...]]
+Copies = Sequence[tuple[CellCopy, ...]]
 
 
-def digests(declared: Sequence[Declared], copies: Copies, *, proof: bool) -> list[list[bytes]]:
+def digests(declared: Sequence[DeclaredArray], copies: Copies, *, proof: bool) -> list[list[bytes]]:
     """Return a digest of each copy of each array: XXH3 of bytes in host memory, the fingerprint on a device.
 
     With ``proof``, it is BLAKE3 of path, dtype, shape, position and bytes; then bytes on devices are copied to the
@@ -42,7 +42,7 @@ def digests(declared: Sequence[Declared], copies: Copies, *, proof: bool) -> lis
     return found
 
 
-def fingerprints(declared: Sequence[Declared], copies: Copies) -> list[list[Fingerprint]]:
+def fingerprints(declared: Sequence[DeclaredArray], copies: Copies) -> list[list[Fingerprint]]:
     """Return the fingerprint of each copy of each array, on host or device."""
     pairs = list(zip(declared, copies, strict=True))
     found = [[_on_host(one, copy) if copy.on_host else (0, 0) for copy in of] for one, of in pairs]
@@ -56,7 +56,7 @@ def digest_of_value(value: object, *, proof: bool) -> bytes:
     return bytes.fromhex(hasher("blake3" if proof else "xxh3-128")(json.dumps(value).encode()))
 
 
-def _on_devices(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> Iterator[tuple[int, list[Fingerprint]]]:
+def _on_devices(pairs: Sequence[tuple[DeclaredArray, tuple[CellCopy, ...]]]) -> Iterator[tuple[int, list[Fingerprint]]]:
     """Yield the number of each array that is not in host memory, with the fingerprints of its copies."""
     of: defaultdict[str, list[int]] = defaultdict(list)
     for array, (_, copies) in enumerate(pairs):
@@ -70,26 +70,26 @@ def _on_devices(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> Iterator[
         yield from zip(arrays, device_fingerprints(framework).fingerprints(leaves), strict=True)
 
 
-def _word_layout(one: Declared, copy: Copy) -> WordLayout:
+def _word_layout(one: DeclaredArray, copy: CellCopy) -> WordLayout:
     return word_layout(
         one.shape, cell_extent(copy.cell, one.shape, one.split.cuts), per_element=uint32s_in(DTYPES[one.dtype].itemsize)
     )
 
 
-def _on_host(one: Declared, copy: Copy) -> Fingerprint:
+def _on_host(one: DeclaredArray, copy: CellCopy) -> Fingerprint:
     return on_host.fingerprint(
         copy.fetch(), _word_layout(one, copy), dtype=one.dtype, itemsize=DTYPES[one.dtype].itemsize
     )
 
 
-def _copy_bytes(one: Declared, copy: Copy) -> NDArray[np.uint8]:
+def _copy_bytes(one: DeclaredArray, copy: CellCopy) -> NDArray[np.uint8]:
     """Return the bytes of a copy. In dtypes narrower than a byte, the unused bits are set to zero."""
     data = copy.fetch()
     bits = bits_in(one.dtype, 1)
     return data & np.uint8((1 << bits) - 1) if bits < 8 else data
 
 
-def _proof_digest(one: Declared, copy: Copy) -> bytes:
+def _proof_digest(one: DeclaredArray, copy: CellCopy) -> bytes:
     extent = cell_extent(copy.cell, one.shape, one.split.cuts)
     stream = hasher("blake3").stream()
     stream.update(json.dumps([one.path, one.dtype, one.kind, one.shape, extent.offset, extent.shape]).encode())
@@ -99,10 +99,10 @@ def _proof_digest(one: Declared, copy: Copy) -> bytes:
 
 def digest_of_arrays(tree: OpenTree, numbers: Sequence[int]) -> str:
     """Return a digest of everything that this rank holds of some arrays; "" if the arrays hold no data."""
-    copies = [tree.copies(number) for number in numbers]
+    copies = [tree.copies_of_array(number) for number in numbers]
     if not any(copies):
         return ""
-    pairs = [(tree.declared[number], of) for number, of in zip(numbers, copies, strict=True)]
+    pairs = [(tree.declared_arrays[number], of) for number, of in zip(numbers, copies, strict=True)]
     # In host memory two threads are twice as fast. Devices compute their own fingerprints.
     halves = [pairs[::2], pairs[1::2]] if all(one.on_host for of in copies for one in of) else [pairs]
     with ThreadPoolExecutor(len(halves)) as pool:
@@ -110,7 +110,7 @@ def digest_of_arrays(tree: OpenTree, numbers: Sequence[int]) -> str:
     return hasher("xxh3-128")(b"".join(one for half in found for said in half for one in said))
 
 
-def digest_of_memory(wanted: Sequence[tuple[str, Target]]) -> str:
+def digest_of_memory(wanted: Sequence[tuple[str, FillTarget]]) -> str:
     """Return a digest of the memory of all targets."""
 
     def half(number: int) -> str:
@@ -123,5 +123,5 @@ def digest_of_memory(wanted: Sequence[tuple[str, Target]]) -> str:
         return hasher("xxh3-128")("".join(pool.map(half, (0, 1))).encode())
 
 
-def _digests_in_host_memory(pairs: Sequence[tuple[Declared, tuple[Copy, ...]]]) -> list[list[bytes]]:
+def _digests_in_host_memory(pairs: Sequence[tuple[DeclaredArray, tuple[CellCopy, ...]]]) -> list[list[bytes]]:
     return digests([one for one, _ in pairs], [of for _, of in pairs], proof=False)

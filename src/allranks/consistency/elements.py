@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.arrays.base import Declared
+from allranks.arrays.base import DeclaredArray
 from allranks.arrays.grid import cell_extent
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.consistency.differences import FoundDifferences
@@ -38,7 +38,7 @@ class _ExaminedDifference:
 
 
 def compare_elements(
-    world: World, name: str, declared: Sequence[Declared], copies: Copies, found: FoundDifferences
+    world: World, name: str, declared: Sequence[DeclaredArray], copies: Copies, found: FoundDifferences
 ) -> list[Difference]:
     """Return the differences, the first few with the elements that differ. **Every rank must call.** Two exchanges."""
     arrays = [(entry, one) for entry, one in found.first if entry.array != VALUE][:_LEAVES]
@@ -111,7 +111,7 @@ def _blocks_to_send(cases: Sequence[_ExaminedDifference], said: Sequence[Mapping
 
 def _compare_groups(
     cases: Sequence[_ExaminedDifference],
-    declared: Sequence[Declared],
+    declared: Sequence[DeclaredArray],
     chosen: Mapping[str, Any],
     said: Sequence[Mapping[str, Sequence[bytes]]],
 ) -> list[list[Any]]:
@@ -133,7 +133,7 @@ def _compare_groups(
 
 
 def _blocks_as_json(
-    one: Declared, number: int, blocks: Sequence[tuple[int, bytes, bytes]], *, least: bool
+    one: DeclaredArray, number: int, blocks: Sequence[tuple[int, bytes, bytes]], *, least: bool
 ) -> list[Any]:
     if not blocks:
         return [0, False, None, []]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from allranks.arrays.base import CellBytes, Copy, Declared, OpenTree, Split, Target
+from allranks.arrays.base import CellBytes, CellCopy, DeclaredArray, FillTarget, OpenTree, RankSplit
 from allranks.arrays.detect import open_tree
 from allranks.arrays.grid import intern_split
 from allranks.errors import Mismatch, name_ranks
@@ -24,22 +24,22 @@ _known: WeakKeyDictionary[World, list[tuple[Hashable, PlacedTree]]] = WeakKeyDic
 
 @dataclass(frozen=True, slots=True)
 class PlacedTree:
-    """A tree whose ``declared`` has the holders of its arrays as all ranks agreed on them."""
+    """A tree whose ``declared_arrays`` have the holders of its arrays as all ranks agreed on them."""
 
     tree: OpenTree
-    declared: tuple[Declared, ...]
+    declared_arrays: tuple[DeclaredArray, ...]
 
     @property
-    def key(self) -> Hashable:
-        return self.tree.key, "placed"
+    def hash_key(self) -> Hashable:
+        return self.tree.hash_key, "placed"
 
     @property
     def values(self) -> dict[str, bool | int | float | str | None]:
         return self.tree.values
 
     @property
-    def skipped(self) -> dict[str, str]:
-        return self.tree.skipped
+    def skipped_leaves(self) -> dict[str, str]:
+        return self.tree.skipped_leaves
 
     @property
     def main_values(self) -> dict[str, bool | int | float | str | None]:
@@ -54,8 +54,8 @@ class PlacedTree:
         return self.tree.rank_local_paths
 
     @property
-    def ties(self) -> dict[int, int]:
-        return self.tree.ties
+    def tied_arrays(self) -> dict[int, int]:
+        return self.tree.tied_arrays
 
     @property
     def follows_checkpoint(self) -> bool:
@@ -68,32 +68,32 @@ class PlacedTree:
     def cell_bytes(self, array: int, cell: int) -> CellBytes:
         return self.tree.cell_bytes(array, cell)
 
-    def memory(self, array: int) -> Hashable | None:
-        return self.tree.memory(array)
+    def memory_key(self, array: int) -> Hashable | None:
+        return self.tree.memory_key(array)
 
-    def copies(self, array: int) -> tuple[Copy, ...]:
-        return self.tree.copies(array)
+    def copies_of_array(self, array: int) -> tuple[CellCopy, ...]:
+        return self.tree.copies_of_array(array)
 
-    def targets(self, array: int) -> tuple[Target, ...]:
-        return self.tree.targets(array)
+    def targets_of_array(self, array: int) -> tuple[FillTarget, ...]:
+        return self.tree.targets_of_array(array)
 
     @property
-    def encoded(self) -> tuple[int, ...]:
-        return self.tree.encoded
+    def encoded_arrays(self) -> tuple[int, ...]:
+        return self.tree.encoded_arrays
 
-    def decode(self, values: Mapping[str, bool | int | float | str | None]) -> None:
-        self.tree.decode(values)
+    def decode_objects(self, values: Mapping[str, bool | int | float | str | None]) -> None:
+        self.tree.decode_objects(values)
 
-    def rebuild(self, values: Mapping[str, bool | int | float | str | None]) -> object:
-        return self.tree.rebuild(values)
+    def rebuild_tree(self, values: Mapping[str, bool | int | float | str | None]) -> object:
+        return self.tree.rebuild_tree(values)
 
 
 def open_world_tree(state: object, world: World, **how: Any) -> OpenTree:
     """Return ``open_tree`` of a state. If ``agree_placement`` was called for an equal tree, its result is reused."""
     tree = open_tree(state, rank=world.rank, size=world.size, **how)
     for key, like in _known.get(world, ()):
-        if key == tree.key:
-            return PlacedTree(tree, like.declared)
+        if key == tree.hash_key:
+            return PlacedTree(tree, like.declared_arrays)
     return tree
 
 
@@ -102,18 +102,18 @@ def agree_placement(tree: OpenTree, world: World, *, name: str) -> OpenTree:
 
     Raises Mismatch on every rank if the ranks' views contradict each other.
     """
-    mine = {} if isinstance(tree, PlacedTree) else _holders_of_arrays(tree.declared, world.size)
+    mine = {} if isinstance(tree, PlacedTree) else _holders_of_arrays(tree.declared_arrays, world.size)
     agreed, odd = world.exchange("placement", name, mine, decide=_merge_holders)
     if isinstance(tree, PlacedTree) or odd is not None:
         raise _mismatch_of_holders(odd, who=f"rank {world.rank}: {name}")
-    placed = PlacedTree(tree, tuple(_with_holders(one, agreed.get(one.path), mine) for one in tree.declared))
+    placed = PlacedTree(tree, tuple(_with_holders(one, agreed.get(one.path), mine) for one in tree.declared_arrays))
     kept = _known.setdefault(world, [])
-    kept.insert(0, (tree.key, placed))
+    kept.insert(0, (tree.hash_key, placed))
     del kept[_KEPT:]
     return placed
 
 
-def _holders_of_arrays(declared: Sequence[Declared], size: int) -> dict[str, list[int]]:
+def _holders_of_arrays(declared: Sequence[DeclaredArray], size: int) -> dict[str, list[int]]:
     """Return, by path, the ranks that hold an array, as far as this rank sees; only for arrays that some rank lacks."""
     unions: dict[int, list[int]] = {}
     found = {}
@@ -140,10 +140,10 @@ def _merge_holders(said: Sequence[Mapping[str, list[int]]]) -> list[Any]:
     return [merged, None]
 
 
-def _with_holders(one: Declared, ranks: list[int] | None, mine: Mapping[str, Any]) -> Declared:
+def _with_holders(one: DeclaredArray, ranks: list[int] | None, mine: Mapping[str, Any]) -> DeclaredArray:
     if ranks is None or one.path in mine:
         return one
-    return replace(one, split=intern_split(Split(one.split.cuts, (tuple(ranks),) * len(one.split.holders))))
+    return replace(one, split=intern_split(RankSplit(one.split.cuts, (tuple(ranks),) * len(one.split.holders))))
 
 
 def _mismatch_of_holders(odd: Sequence[Any] | None, *, who: str) -> Mismatch:

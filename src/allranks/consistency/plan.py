@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from allranks.arrays.base import Declared, Split
+from allranks.arrays.base import DeclaredArray, RankSplit
 from allranks.arrays.grid import cell_extent
 from allranks.consistency.verdict import LeafCoverage
 from allranks.digest import digest, show
-from allranks.gate.ticket import describe_array, digest_of
+from allranks.gate.ticket import describe_array, digest_of_descriptions
 
 VALUE = -1  # instead of an array's number
 
@@ -50,7 +50,7 @@ class ComparisonPlan:
 
 
 def plan_comparison(
-    declared: Sequence[Declared], values: Iterable[str], off_host: Sequence[bool], *, rank: int, size: int
+    declared: Sequence[DeclaredArray], values: Iterable[str], off_host: Sequence[bool], *, rank: int, size: int
 ) -> ComparisonPlan:
     """Return the plan. ``off_host``: for each array, whether it is on a device, where digests are different."""
     everyone = _label_of_ranks(range(size))
@@ -74,7 +74,9 @@ def plan_comparison(
         descriptions[path] = "a value"
         groups.setdefault(everyone, []).append(ComparedEntry(VALUE, 0, path, "", ""))
     by_label = {label: tuple(entries) for label, entries in groups.items()}
-    return ComparisonPlan(descriptions, digest_of(descriptions), show(digest(*held)), by_label, tuple(covered))
+    return ComparisonPlan(
+        descriptions, digest_of_descriptions(descriptions), show(digest(*held)), by_label, tuple(covered)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class _Layout:
     fewest: int
 
 
-def _layout_of_split(split: Split, everyone: str, *, rank: int) -> _Layout:
+def _layout_of_split(split: RankSplit, everyone: str, *, rank: int) -> _Layout:
     labels = [_label_of_ranks(ranks) for ranks in split.holders]
     held = "" if labels == [everyone] else show(digest(*labels))
     mine = {at: labels[at] for at, ranks in enumerate(split.holders) if rank in ranks}
@@ -102,7 +104,7 @@ def _label_of_ranks(ranks: Iterable[int]) -> str:
     return show(digest(",".join(map(str, ranks))))[:16]
 
 
-def _part_text(one: Declared, number: int) -> str:
+def _part_text(one: DeclaredArray, number: int) -> str:
     if len(one.split.holders) == 1:
         return ""
     extent = cell_extent(number, one.shape, one.split.cuts)

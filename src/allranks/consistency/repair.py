@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.arrays.base import OpenTree
-from allranks.arrays.grid import cell_extent, cell_of
+from allranks.arrays.grid import cell_extent, cell_number_of
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.consistency.digests import Copies
 from allranks.consistency.elements import bytes_of_copy, speaker_of
@@ -48,7 +48,7 @@ def repair(world: World, state: object, tree: OpenTree, copies: Copies, cases: S
             world.store.delete(key)
     for array, received in arrays.items():
         _fill_array(tree, array, received)
-    return tree.rebuild({**tree.values, **values}) if arrays or values else state
+    return tree.rebuild_tree({**tree.values, **values}) if arrays or values else state
 
 
 def _batches_of_cases(tree: OpenTree, cases: Sequence[Case]) -> Iterator[list[tuple[int, Case]]]:
@@ -68,7 +68,7 @@ def _batches_of_cases(tree: OpenTree, cases: Sequence[Case]) -> Iterator[list[tu
 def _entry_bytes(tree: OpenTree, entry: ComparedEntry) -> int:
     if entry.array == VALUE:
         return 0
-    one = tree.declared[entry.array]
+    one = tree.declared_arrays[entry.array]
     size: int = DTYPES[one.dtype].itemsize
     return cell_extent(entry.cell, one.shape, one.split.cuts).size * size
 
@@ -96,10 +96,10 @@ def _receive_copy(world: World, number: int) -> bytes:
 
 def _fill_array(tree: OpenTree, array: int, received: Mapping[int, NDArray[np.uint8]]) -> None:
     """Fill this rank's part of an array: with the received cells, and with its own values for all other cells."""
-    one = tree.declared[array]
-    own = {copy.cell: copy for copy in tree.copies(array)}
-    for target in tree.targets(array):
+    one = tree.declared_arrays[array]
+    own = {copy.cell: copy for copy in tree.copies_of_array(array)}
+    for target in tree.targets_of_array(array):
         if target.extent.size:
-            number = cell_of(target.extent, one.shape, one.split.cuts)
+            number = cell_number_of(target.extent, one.shape, one.split.cuts)
             data = received[number] if number in received else own[number].fetch()
             target.buffer[...] = data.view(DTYPES[one.dtype]).reshape(target.extent.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from allranks.arrays.base import Declared, OpenTree
+from allranks.arrays.base import DeclaredArray, OpenTree
 from allranks.consistency.digests import fingerprints
 from allranks.consistency.fingerprint import WORD, Fingerprint, total_fingerprint
 from allranks.consistency.placement import open_world_tree
@@ -33,25 +33,27 @@ def tree_digest(state: Any, world: World | None = None) -> str:
 def _sum_of_rank(tree: OpenTree, rank: int) -> Fingerprint:
     """Return this rank's part of the sum. If several ranks hold a cell, one of them, chosen in turn, adds it."""
     mine = []
-    for number, one in enumerate(tree.declared):
+    for number, one in enumerate(tree.declared_arrays):
         cells = {cell for cell, ranks in enumerate(one.split.holders) if ranks[(number + cell) % len(ranks)] == rank}
-        mine.append(tuple({copy.cell: copy for copy in tree.copies(number) if copy.cell in cells}.values()))
-    found = fingerprints(tree.declared, mine)
+        mine.append(tuple({copy.cell: copy for copy in tree.copies_of_array(number) if copy.cell in cells}.values()))
+    found = fingerprints(tree.declared_arrays, mine)
     arrays = (
         _weight_fingerprint(total_fingerprint(fingerprint), one)
-        for fingerprint, one in zip(found, tree.declared, strict=True)
+        for fingerprint, one in zip(found, tree.declared_arrays, strict=True)
     )
-    words = [json.dumps(item) for item in tree.values.items()] + [_leaf_description(one) for one in tree.declared]
+    words = [json.dumps(item) for item in tree.values.items()] + [
+        _leaf_description(one) for one in tree.declared_arrays
+    ]
     names = (_uint32_halves(digest(word)) for word in words) if rank == 0 else ()
     return total_fingerprint([*arrays, *names])
 
 
-def _weight_fingerprint(fingerprint: Fingerprint, one: Declared) -> Fingerprint:
+def _weight_fingerprint(fingerprint: Fingerprint, one: DeclaredArray) -> Fingerprint:
     """Return the fingerprint times two odd numbers made from the leaf's path, so that it is specific to the leaf."""
     return fingerprint[0] * (digest(one.path) | 1) & WORD, fingerprint[1] * (digest(one.path, "") | 1) & WORD
 
 
-def _leaf_description(one: Declared) -> str:
+def _leaf_description(one: DeclaredArray) -> str:
     return json.dumps([one.path, one.dtype, one.shape, one.kind])
 
 

@@ -113,7 +113,7 @@ class _Verification:
         tree, claim, found = self._compare_state(state, everything=on_mismatch == "repair")
         verdict = _make_verdict(state, self._step, claim, found)
         if not verdict.ok:
-            looked = elements.compare_elements(self._world, self._name, tree.declared, claim.copies, found)
+            looked = elements.compare_elements(self._world, self._name, tree.declared_arrays, claim.copies, found)
             verdict = replace(verdict, differences=tuple(looked))
         if on_mismatch == "repair" and not verdict.ok and all(one.decided for _, one in found.first):
             verdict = replace(verdict, state=self._repair_and_check(state, tree, claim, found))

@@ -10,7 +10,13 @@ from weakref import WeakKeyDictionary
 
 from allranks.arrays.base import Leaf
 from allranks.callsite import call_site
-from allranks.gate.ticket import CollectiveEntry, compare_entries, describe_leaves, digest_of, leaf_mismatch
+from allranks.gate.ticket import (
+    CollectiveEntry,
+    compare_entries,
+    describe_leaves,
+    digest_of_descriptions,
+    leaf_mismatch,
+)
 from allranks.world.base import World
 from allranks.world.codec import Value
 
@@ -42,7 +48,7 @@ def collective(
     counts = _entered.setdefault(world, Counter())
     counts[name] += 1
     descriptions = {} if isinstance(digest, str) else describe_leaves(digest)
-    digest_text = digest if isinstance(digest, str) else digest_of(descriptions)
+    digest_text = digest if isinstance(digest, str) else digest_of_descriptions(descriptions)
     entry = CollectiveEntry(counts[name], step, digest_text, not isinstance(digest, str), call_site())
     groups = world.exchange("collective", name, list(astuple(entry)), decide=_find_mismatch, timeout=timeout)
     if groups is not None:

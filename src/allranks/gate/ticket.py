@@ -1,4 +1,4 @@
-"""Describe how a rank enters a named collective, and compare the ranks: which ranks differ, and in which leaf."""
+"""Describe with which values a rank enters a named collective, and find the ranks and the leaf that differ."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def describe_leaves(leaves: Iterable[Leaf]) -> dict[str, str]:
     return {leaf.path: describe_array(leaf.dtype, leaf.shape, leaf.pieces) for leaf in leaves}
 
 
-def describe_array(dtype: str, shape: Iterable[int], pieces: Sequence[int], *, kind: str = "") -> str:
+def describe_array(dtype: str, shape: Iterable[int], piece_counts: Sequence[int], *, kind: str = "") -> str:
     """Return a description of an array's dtype, shape and pieces, e.g. ``float32[512, 64] in 4 x 1 pieces``."""
-    cut = f" in {' x '.join(map(str, pieces))} pieces" if math.prod(pieces) > 1 else ""
+    cut = f" in {' x '.join(map(str, piece_counts))} pieces" if math.prod(piece_counts) > 1 else ""
     return f"{dtype}[{', '.join(map(str, shape))}]{f' {kind}' if kind else ''}{cut}"
 
 
-def digest_of(descriptions: Mapping[str, str]) -> str:
+def digest_of_descriptions(descriptions: Mapping[str, str]) -> str:
     """Return a digest of paths and descriptions. Two digests are equal if and only if these are equal, in order."""
     return show(digest(*(part for item in descriptions.items() for part in item)))
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveEntry:
-    """How a rank enters a named collective.
+    """The values with which a rank enters a named collective, for comparison with the other ranks.
 
     - ``sequence``: how often the rank has entered this name, including this time.
     - ``step`` and ``digest``: as given by the caller.

@@ -1,4 +1,4 @@
-"""Read quantised weights as floats: a Source that computes them from stored numbers and scales during a read."""
+"""Read quantised weights as floats, which are computed from the stored numbers and scales while reading."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.arrays.base import Target
+from allranks.arrays.base import FillTarget
 from allranks.arrays.cast import cast_into
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.errors import UnknownFormat
 from allranks.extent import Extent
 from allranks.loading.fit import QuantizedWeight, StoredArray
-from allranks.loading.formats.base import Source, SourceDescription, Value
+from allranks.loading.formats.base import CheckpointSource, SourceDescription, Value
 from allranks.loading.quantized import FOUR_BITS, INT8, KNOWN, SCALED
 
 _Floats = NDArray[np.float32]
@@ -32,7 +32,7 @@ class DequantizedSource:
     have no known layout.
     """
 
-    def __init__(self, source: Source, found: Sequence[QuantizedWeight]) -> None:
+    def __init__(self, source: CheckpointSource, found: Sequence[QuantizedWeight]) -> None:
         self._source = source
         self._packed = {one.name: one for one in found if one.method in KNOWN}
         self._unpack: dict[str, Callable[[QuantizedWeight, Extent], _Floats]] = {
@@ -42,7 +42,7 @@ class DequantizedSource:
         }
         self._blocks = source.description.quantization.get("weight_block_size")
         parts = {name for one in self._packed.values() for name in one.parts.values()}
-        shapes = {name: StoredArray(self._shape(one), "float32") for name, one in self._packed.items()}
+        shapes = {name: StoredArray(self._weight_shape(one), "float32") for name, one in self._packed.items()}
         left = {
             name: shapes.get(name, one) for name, one in source.leaves.items() if name in shapes or name not in parts
         }
@@ -59,14 +59,14 @@ class DequantizedSource:
     def values(self) -> Mapping[str, Value]:
         return self._source.values
 
-    def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
-        self._source.read([one for one in wanted if one[0] not in self._packed])
-        for name, target in wanted:
+    def read(self, targets_by_leaf: Sequence[tuple[str, FillTarget]]) -> None:
+        self._source.read([one for one in targets_by_leaf if one[0] not in self._packed])
+        for name, target in targets_by_leaf:
             if one := self._packed.get(name):
-                cast_into(target.buffer, self._unpack[one.method](one, target.extent), leaf=name)
+                cast_into(target.buffer, self._unpack[one.method](one, target.extent), leaf_path=name)
 
-    def same(self, one: str, other: str) -> bool:
-        return not self._packed.keys() & {one, other} and self._source.same(one, other)
+    def are_known_equal(self, name: str, other_name: str) -> bool:
+        return not self._packed.keys() & {name, other_name} and self._source.are_known_equal(name, other_name)
 
     def partial_checksums(self) -> Any:
         return self._source.partial_checksums()
@@ -74,20 +74,20 @@ class DequantizedSource:
     def check_partial(self, partial_checksums: Sequence[Any]) -> None:
         self._source.check_partial(partial_checksums)
 
-    def _shape(self, one: QuantizedWeight) -> tuple[int, ...]:
+    def _weight_shape(self, one: QuantizedWeight) -> tuple[int, ...]:
         """Return the shape of a dequantised weight. Raises UnknownFormat if its arrays do not fit together."""
         stored = self._source.leaves[one.parts["numbers"]].shape
         if one.method == SCALED:
-            self._steps(one, stored)
+            self._elements_per_scale(one, stored)
         if "zero" in one.parts:
             raise self._unknown(one, "it has a zero point")
-        if "format" in one.parts and self._all(one, "format").any():
+        if "format" in one.parts and self._read_array(one, "format").any():
             raise self._unknown(one, "it is not stored row by row")
         if one.method == INT8 and self._source.leaves[one.parts["scale"]].shape != stored[:1]:
             raise self._unknown(
                 one, f"its SCB has the shape {self._source.leaves[one.parts['scale']].shape}: expected {stored[:1]}"
             )
-        return self._state(one)["shape"] if one.method == FOUR_BITS else stored
+        return self._quant_state(one)["shape"] if one.method == FOUR_BITS else stored
 
     def _unknown(self, one: QuantizedWeight, why: str) -> UnknownFormat:
         return UnknownFormat(
@@ -95,17 +95,17 @@ class DequantizedSource:
             remedy="Load it with transformers, and save the result of its dequantize().",
         )
 
-    def _all(self, one: QuantizedWeight, role: str) -> NDArray[Any]:
+    def _read_array(self, one: QuantizedWeight, role: str) -> NDArray[Any]:
         """Return the complete array that has this role in a quantised weight."""
-        return self._part(one, role, Extent.of_shape(self._source.leaves[one.parts[role]].shape))
+        return self._read_part(one, role, Extent.of_shape(self._source.leaves[one.parts[role]].shape))
 
-    def _part(self, one: QuantizedWeight, role: str, extent: Extent) -> NDArray[Any]:
+    def _read_part(self, one: QuantizedWeight, role: str, extent: Extent) -> NDArray[Any]:
         name = one.parts[role]
         found = np.empty(extent.shape, DTYPES[self._source.leaves[name].dtype])
-        self._source.read([(name, Target(extent, found))])
+        self._source.read([(name, FillTarget(extent, found))])
         return found
 
-    def _steps(self, one: QuantizedWeight, shape: tuple[int, ...]) -> list[int]:
+    def _elements_per_scale(self, one: QuantizedWeight, shape: tuple[int, ...]) -> list[int]:
         """Return, for each dimension, how many elements share one scale. Raises UnknownFormat if shapes do not fit."""
         scales = self._scale_shape(one, shape)
         blocks = self._blocks if isinstance(self._blocks, list) else []
@@ -134,21 +134,21 @@ class DequantizedSource:
 
     def _scaled(self, one: QuantizedWeight, extent: Extent) -> _Floats:
         shape = self._source.leaves[one.name].shape
-        scales = self._all(one, "scale").astype(np.float32).reshape(self._scale_shape(one, shape))
-        ranges = zip(extent.offset, extent.shape, self._steps(one, shape), strict=True)
+        scales = self._read_array(one, "scale").astype(np.float32).reshape(self._scale_shape(one, shape))
+        ranges = zip(extent.offset, extent.shape, self._elements_per_scale(one, shape), strict=True)
         places = [np.arange(first, first + many) // by for first, many, by in ranges]
-        numbers = self._part(one, "numbers", extent).astype(np.float32)
+        numbers = self._read_part(one, "numbers", extent).astype(np.float32)
         return np.asarray(numbers * (scales[np.ix_(*places)] if places else scales), np.float32)
 
     def _int8(self, one: QuantizedWeight, extent: Extent) -> _Floats:
         rows = slice(extent.offset[0], extent.offset[0] + extent.shape[0])
-        scales = self._all(one, "scale").astype(np.float32)[rows].reshape(-1, *(1,) * (len(extent.shape) - 1))
-        return np.asarray(self._part(one, "numbers", extent).astype(np.float32) * scales * _PER_127, np.float32)
+        scales = self._read_array(one, "scale").astype(np.float32)[rows].reshape(-1, *(1,) * (len(extent.shape) - 1))
+        return np.asarray(self._read_part(one, "numbers", extent).astype(np.float32) * scales * _PER_127, np.float32)
 
-    def _state(self, one: QuantizedWeight) -> dict[str, Any]:
+    def _quant_state(self, one: QuantizedWeight) -> dict[str, Any]:
         """Return bitsandbytes' ``quant_state`` of a weight with 4 bits, checked. Raises UnknownFormat."""
         try:
-            state = json.loads(self._all(one, "state").tobytes())
+            state = json.loads(self._read_array(one, "state").tobytes())
             shape, block = tuple(state["shape"]), state["blocksize"]
             sizes = (*shape, block, state.get("nested_blocksize", 1))
             if not all(type(n) is int and n > 0 for n in sizes) or math.prod(shape) > 2 * self._numbers(one):
@@ -167,15 +167,15 @@ class DequantizedSource:
 
         Each byte holds two indices into the map of values; the high half is the first.
         """
-        state = self._state(one)
+        state = self._quant_state(one)
         size = math.prod(state["shape"])
-        bytes_ = self._all(one, "numbers").reshape(-1)
+        bytes_ = self._read_array(one, "numbers").reshape(-1)
         places = np.stack([bytes_ >> 4, bytes_ & 15], axis=1).reshape(-1)[:size]
-        largest = self._all(one, "absmax")
+        largest = self._read_array(one, "absmax")
         if "nested_absmax" in one.parts:
-            nested = self._all(one, "nested_absmax").repeat(state["nested_blocksize"])[: largest.size]
-            largest = self._all(one, "nested_quant_map")[largest] * nested + np.float32(state["nested_offset"])
+            nested = self._read_array(one, "nested_absmax").repeat(state["nested_blocksize"])[: largest.size]
+            largest = self._read_array(one, "nested_quant_map")[largest] * nested + np.float32(state["nested_offset"])
         scales = largest.astype(np.float32).repeat(state["blocksize"])[:size]
-        found = (self._all(one, "quant_map")[places] * scales).reshape(state["shape"])
+        found = (self._read_array(one, "quant_map")[places] * scales).reshape(state["shape"])
         box = tuple(slice(first, first + many) for first, many in zip(extent.offset, extent.shape, strict=True))
         return np.asarray(found[box], np.float32)

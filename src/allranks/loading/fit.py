@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from allranks.arrays.base import Declared
+from allranks.arrays.base import DeclaredArray
 from allranks.arrays.cast import is_castable, is_widening
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint.names import canonical_path, first_matching_glob
@@ -58,7 +58,7 @@ class LeafAmount:
     bytes: int = 0
 
     @classmethod
-    def total(cls, amounts: Iterable[LeafAmount]) -> LeafAmount:
+    def sum_of_amounts(cls, amounts: Iterable[LeafAmount]) -> LeafAmount:
         """Return the sum of several amounts."""
         leaves = parameters = size = 0
         for one in amounts:
@@ -78,7 +78,7 @@ def _amount_of(shape: tuple[int, ...], dtype: str) -> LeafAmount:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class LoadDifference:
     """A leaf on which the template (``path``) and the file (``name``) differ; "" on the side that lacks it.
 
     ``kind`` is one of:
@@ -104,20 +104,23 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class FitResult:
-    """The result of a match. ``pairs``: for each loaded leaf, the template's array number and the file's name."""
+    """The result of matching a file with a template.
+
+    ``pairs``: (array number in the template, name in the file) of each loaded leaf.
+    """
 
     pairs: tuple[tuple[int, str], ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[LoadDifference, ...]
 
     @property
-    def wrong(self) -> tuple[Difference, ...]:
+    def refused_differences(self) -> tuple[LoadDifference, ...]:
         """The differences that are not allowed."""
         return tuple(one for one in self.differences if one.kind in WRONG and not one.allowed)
 
 
 def fit_leaves(
-    declared: Sequence[Declared],
-    stored: Mapping[str, StoredArray],
+    declared_arrays: Sequence[DeclaredArray],
+    stored_arrays: Mapping[str, StoredArray],
     file_names: Mapping[str, str],
     *,
     used_elsewhere: Container[str] = (),
@@ -134,17 +137,19 @@ def fit_leaves(
     ``quantized``: the file's quantised weights by path in the template. They fill only arrays of their dtype and shape.
     """
     pairs: list[tuple[int, str]] = []
-    found: list[Difference] = []
+    found: list[LoadDifference] = []
     lacking: list[int] = []
     used: set[str] = set()
-    for number, one in enumerate(declared):
+    for number, one in enumerate(declared_arrays):
         name = file_names.get(canonical_path(one.path))
         weight = (quantized or {}).get(canonical_path(one.path))
-        if weight is not None and (name is None or _describe_change(one, name, stored[name]) is not None):
+        if weight is not None and (name is None or _describe_change(one, name, stored_arrays[name]) is not None):
             numbers = weight.parts["numbers"]
             used.update(weight.parts.values())
             found.append(
-                Difference("packed", one.path, numbers, _array_text(one), f"{stored[numbers]} by {weight.method}")
+                LoadDifference(
+                    "packed", one.path, numbers, _array_text(one), f"{stored_arrays[numbers]} by {weight.method}"
+                )
             )
             continue
         if name is None:
@@ -152,19 +157,19 @@ def fit_leaves(
             continue
         used.add(name)
         if conflicts and number in conflicts:
-            other = declared[conflicts[number]].path
-            found.append(Difference("conflict", one.path, other, f"one memory with {other}", "other bytes"))
+            other = declared_arrays[conflicts[number]].path
+            found.append(LoadDifference("conflict", one.path, other, f"one memory with {other}", "other bytes"))
             continue
-        change = _describe_change(one, name, stored[name])
+        change = _describe_change(one, name, stored_arrays[name])
         if change is None or change.kind == "recast":
             pairs.append((number, name))
         if change is not None:
             found.append(change)
     loaded = {number for number, _ in pairs}
     ties = {number: other for number, other in (tied or {}).items() if other in loaded}
-    missing = [_missing_or_tied(declared, number, ties.get(number)) for number in lacking]
+    missing = [_missing_or_tied(declared_arrays, number, ties.get(number)) for number in lacking]
     unexpected = [
-        Difference("unexpected", "", name, "", str(stored[name]))
+        LoadDifference("unexpected", "", name, "", str(stored_arrays[name]))
         for name in file_names.values()
         if name not in used and name not in used_elsewhere
     ]
@@ -172,11 +177,11 @@ def fit_leaves(
 
 
 def fit_values(
-    wanted: Mapping[str, Any],
+    template_values: Mapping[str, Any],
     values: Mapping[str, Any],
-    stored: Mapping[str, StoredArray],
+    stored_arrays: Mapping[str, StoredArray],
     file_names: Mapping[str, str],
-) -> tuple[dict[str, Any], dict[str, str], list[Difference]]:
+) -> tuple[dict[str, Any], dict[str, str], list[LoadDifference]]:
     """Match JSON values. Return new values by path, names of scalar arrays that provide values, and differences.
 
     A value keeps its type. None fits any type, and may be missing.
@@ -184,60 +189,61 @@ def fit_values(
     found: dict[str, Any] = {}
     scalars: dict[str, str] = {}
     differences = []
-    for path, here in wanted.items():
+    for path, here in template_values.items():
         name, text = file_names.get(canonical_path(path)), f"value of type {type(here).__name__}"
         if name is None and here is None:
             continue
         if name is None:
-            differences.append(Difference("missing", path, "", text, ""))
-        elif name in stored and stored[name].shape == () and type(here) in (bool, int, float):
+            differences.append(LoadDifference("missing", path, "", text, ""))
+        elif name in stored_arrays and stored_arrays[name].shape == () and type(here) in (bool, int, float):
             scalars[path] = name
         elif name in values and (None in (here, values[name]) or type(values[name]) is type(here)):
             found[path] = values[name]
         else:
-            kind = str(stored[name]) if name in stored else f"value of type {type(values[name]).__name__}"
-            differences.append(Difference("unlike", path, name, text, kind))
+            kind = str(stored_arrays[name]) if name in stored_arrays else f"value of type {type(values[name]).__name__}"
+            differences.append(LoadDifference("unlike", path, name, text, kind))
     return found, scalars, differences
 
 
-def mark_allowed(found: FitResult, *, missing: Sequence[str], unexpected: Sequence[str]) -> FitResult:
-    """Return the fit with the differences marked that a glob allows.
+def mark_allowed(fit_result: FitResult, *, allow_missing: Sequence[str], allow_unexpected: Sequence[str]) -> FitResult:
+    """Return the result with those differences marked that a glob of the user allows.
 
-    ``missing``: globs for template leaves that get no value. ``unexpected``: globs for file leaves that are not used.
+    ``allow_missing``: globs for template leaves that get no value. ``allow_unexpected``: globs for file leaves that are
+    not used.
     """
 
-    def allowed(one: Difference) -> Difference:
+    def allowed(one: LoadDifference) -> LoadDifference:
         if one.kind not in WRONG:
             return one
         glob = (
-            first_matching_glob(one.name, unexpected)
+            first_matching_glob(one.name, allow_unexpected)
             if one.kind == "unexpected"
-            else first_matching_glob(one.path, missing)
+            else first_matching_glob(one.path, allow_missing)
         )
         return replace(one, allowed=glob)
 
-    return replace(found, differences=tuple(map(allowed, found.differences)))
+    return replace(fit_result, differences=tuple(map(allowed, fit_result.differences)))
 
 
-def _missing_or_tied(declared: Sequence[Declared], number: int, other: int | None) -> Difference:
+def _missing_or_tied(declared: Sequence[DeclaredArray], number: int, other: int | None) -> LoadDifference:
     one = declared[number]
     if other is not None:
-        return Difference("tied", one.path, declared[other].path, _array_text(one), "")
-    return Difference("missing", one.path, "", _array_text(one), "")
+        return LoadDifference("tied", one.path, declared[other].path, _array_text(one), "")
+    return LoadDifference("missing", one.path, "", _array_text(one), "")
 
 
-def _describe_change(one: Declared, name: str, stored: StoredArray) -> Difference | None:
+def _describe_change(one: DeclaredArray, name: str, stored: StoredArray) -> LoadDifference | None:
     wanted, found = _array_text(one), str(stored)
     if one.shape != stored.shape:
-        return Difference("reshaped", one.path, name, wanted, found)
+        return LoadDifference("reshaped", one.path, name, wanted, found)
     if (one.dtype, one.kind) == (stored.dtype, stored.kind):
         return None
     if stored.kind == "" and one.dtype == stored.dtype:  # the bits of PRNG keys: other formats know no keys
-        return Difference("recast", one.path, name, wanted, found)
+        return LoadDifference("recast", one.path, name, wanted, found)
     if one.kind != stored.kind or not is_castable(stored.dtype, one.dtype):
-        return Difference("unlike", one.path, name, wanted, found)
-    return Difference("recast", one.path, name, wanted, found, lossy=not is_widening(stored.dtype, one.dtype))
+        return LoadDifference("unlike", one.path, name, wanted, found)
+    return LoadDifference("recast", one.path, name, wanted, found, lossy=not is_widening(stored.dtype, one.dtype))
 
 
-def _array_text(one: Declared) -> str:
+def _array_text(one: DeclaredArray) -> str:
     return str(StoredArray(one.shape, one.dtype, one.kind))

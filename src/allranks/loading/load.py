@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from allranks.arrays.base import OpenTree, Target
+from allranks.arrays.base import FillTarget, OpenTree
 from allranks.arrays.detect import open_tree
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.arrays.saved_tree import SavedArray, SavedTree, notes_of
+from allranks.arrays.saved_tree import SavedArray, SavedTree, notes_on_settings
 from allranks.checkpoint import agree, template_fill
 from allranks.checkpoint.names import Rename, choose_key, make_renamer, map_names, names_below_key, unused_renames
 from allranks.checkpoint.per_rank import glob_tuple
@@ -28,11 +28,11 @@ from allranks.extent import Extent
 from allranks.gate.log import log
 from allranks.loading.dequantize import DequantizedSource
 from allranks.loading.fit import FitResult, LeafAmount, StoredArray, fit_leaves, fit_values, mark_allowed
-from allranks.loading.formats.base import Source
+from allranks.loading.formats.base import CheckpointSource
 from allranks.loading.formats.detect import open_source
 from allranks.loading.quantized import find_quantized, quantized_advice, quantized_by_path, quantized_note
 from allranks.loading.rename_suggestions import suggest_rename
-from allranks.loading.report import LoadReport, by_prefix
+from allranks.loading.report import LoadReport, coverage_by_prefix
 from allranks.world.base import World
 from allranks.world.detect import current
 from allranks.world.progress import progress
@@ -79,9 +79,9 @@ def load(
         glob_tuple(allow_missing, name="allow_missing"),
         glob_tuple(allow_unexpected, name="allow_unexpected"),
     )
-    settings = _Settings(os.fspath(path), strict, rename, *allowed, key, allow_pickle, dequantize)
+    settings = _LoadSettings(os.fspath(path), strict, rename, *allowed, key, allow_pickle, dequantize)
     with progress.inside("load", settings.path), template_fill.pause_gc():
-        return _Load(world or current(), settings).run(into)
+        return _LoadCall(world or current(), settings).run_load(into)
 
 
 def _is_part(strict: object) -> bool:
@@ -89,7 +89,7 @@ def _is_part(strict: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Settings:
+class _LoadSettings:
     path: str
     strict: bool | float
     rename: Rename | None
@@ -102,13 +102,13 @@ class _Settings:
 
 @dataclass(frozen=True, slots=True)
 class _LoadPlan:
-    """What to load.
+    """What to load from a file into a template.
 
     ``tied``: arrays that share the memory of another array, which is read. ``names``: the full names in the file, by
     those below the key. ``values``: new JSON values by path. ``scalars``: by path, arrays that provide values.
     """
 
-    source: Source
+    source: CheckpointSource
     tree: OpenTree
     fit: FitResult
     tied: Mapping[int, int]
@@ -118,7 +118,7 @@ class _LoadPlan:
     report: LoadReport
 
     @property
-    def digest(self) -> str:
+    def plan_digest(self) -> str:
         """A digest of everything in the plan that must be equal on all ranks."""
         source = sorted((name, str(one)) for name, one in self.source.leaves.items())
         return show(digest(repr((source, self.fit.pairs, self.values, self.scalars))))
@@ -126,32 +126,32 @@ class _LoadPlan:
 
 @dataclass(frozen=True, slots=True)
 class _FillTargets:
-    """What to fill: ``targets`` by name in the file, and JSON ``values``. ``held``: a digest of the old contents."""
+    """The memory to fill, by name in the file, and the JSON ``values``. ``held``: a digest of the old contents."""
 
     decoded: DecodedObjects
-    targets: Sequence[tuple[str, Target]]
+    targets: Sequence[tuple[str, FillTarget]]
     values: Mapping[str, Any]
     held: str
 
 
-class _Load:
+class _LoadCall:
     """Runs one call of ``load`` on one rank."""
 
-    def __init__(self, world: World, settings: _Settings) -> None:
+    def __init__(self, world: World, settings: _LoadSettings) -> None:
         self._world, self._settings = world, settings
         self._name = f"load of {os.path.basename(settings.path.rstrip('/'))}"  # hosts may have it at different places
         self._who = f"rank {world.rank}: load of {settings.path}"
 
-    def run(self, into: Any) -> LoadReport:
+    def run_load(self, into: Any) -> LoadReport:
         began = time.monotonic()
         plan, error = None, None
         try:
             plan = self._make_plan(into)
         except Exception as found:  # any error: the other ranks must not wait for this rank
             error = found
-        self._raise_on_all(error, plan.digest if plan and self._world.size > 1 else "")
+        self._raise_on_all(error, plan.plan_digest if plan and self._world.size > 1 else "")
         assert plan is not None
-        report = self._read(plan, self._prepare_fill(plan))
+        report = self._read_and_fill(plan, self._prepare_fill(plan))
         report = replace(report, seconds=time.monotonic() - began)
         log("%s", report, level=30 if report.missing else 20)
         return report
@@ -168,9 +168,9 @@ class _Load:
         if asked.dequantize and quantised:
             source = DequantizedSource(source, quantised)
             quantised = find_quantized(source.leaves)
-        into = _as_in_the_file(source, asked.key) if into is _AS_IN_THE_FILE else into
+        into = _template_of_file(source, asked.key) if into is _AS_IN_THE_FILE else into
         tree = open_tree(into, rank=world.rank, size=world.size, for_restore=True)
-        key = choose_key(source.leaves, [*(one.path for one in tree.declared), *tree.values], asked.key)
+        key = choose_key(source.leaves, [*(one.path for one in tree.declared_arrays), *tree.values], asked.key)
         names = names_below_key([*source.leaves, *source.values], key)
         leaves = {name: source.leaves[full] for name, full in names.items() if full in source.leaves}
         file_names = map_names(names, asked.rename)
@@ -181,24 +181,24 @@ class _Load:
         values, scalars, unfit = fit_values(tree.values, stored, leaves, file_names)
         arrays = {new: name for new, name in file_names.items() if name in leaves}
         by_path, taken = quantized_by_path(quantised, file_names, names), set(scalars.values())
-        fitted = partial(fit_leaves, tree.declared, leaves, arrays, used_elsewhere=taken, quantized=by_path)
+        fitted = partial(fit_leaves, tree.declared_arrays, leaves, arrays, used_elsewhere=taken, quantized=by_path)
         found = fitted()
         there = {number: names[name] for number, name in found.pairs}
         pairs = template_fill.arrays_with_shared_memory(tree, there)
-        conflicts = _conflicts(source, tree, there, {one: other for one, other in pairs.items() if one in there})
+        conflicts = _find_conflicts(source, tree, there, {one: pairs[one] for one in pairs if one in there})
         tied = {one: other for one, other in pairs.items() if one not in conflicts}
         for number in tied:
-            tree.targets(number)  # on the meta device it gets the memory of the other
+            tree.targets_of_array(number)  # on the meta device it gets the memory of the other
         if pairs or conflicts:
             found = fitted(tied=tied, conflicts=conflicts)
         found = replace(found, differences=(*found.differences, *unfit))
-        found = mark_allowed(found, missing=asked.allow_missing, unexpected=asked.allow_unexpected)
-        report = self._report(source, tree, found, leaves, set(scalars.values()))
+        found = mark_allowed(found, allow_missing=asked.allow_missing, allow_unexpected=asked.allow_unexpected)
+        report = self._make_report(source, tree, found, leaves, set(scalars.values()))
         unused = [f"rename {old!r} matches no name" for old in unused_renames(names, asked.rename)]
         notes = (
             *report.notes,
             *quantized_note(source.description.quantization, quantised),
-            *notes_of(tree.kept_settings),
+            *notes_on_settings(tree.kept_settings),
             *_note_of_key(source, key, asked),
             *unused,
             *self._idle_globs(found),
@@ -212,11 +212,11 @@ class _Load:
             raise DoesNotFit(f"load of {asked.path}: {why}.\n{report}\n ", differences=found.differences, remedy=remedy)
         return _LoadPlan(source, tree, found, tied, names, values, scalars, report)
 
-    def _report(
-        self, source: Source, tree: OpenTree, found: FitResult, leaves: _Leaves, used_elsewhere: set[str]
+    def _make_report(
+        self, source: CheckpointSource, tree: OpenTree, found: FitResult, leaves: _Leaves, used_elsewhere: set[str]
     ) -> LoadReport:
-        amounts = {one.path: StoredArray(one.shape, one.dtype, one.kind).amount for one in tree.declared}
-        loaded = {tree.declared[number].path for number, _ in found.pairs}
+        amounts = {one.path: StoredArray(one.shape, one.dtype, one.kind).amount for one in tree.declared_arrays}
+        loaded = {tree.declared_arrays[number].path for number, _ in found.pairs}
         loaded |= {one.path for one in found.differences if one.kind == "tied"}
         used = {name for _, name in found.pairs} | used_elsewhere
         return LoadReport(
@@ -224,17 +224,17 @@ class _Load:
             format=source.description.format,
             checked=source.description.checked,
             notes=source.description.notes,
-            template=LeafAmount.total(amounts.values()),
-            loaded=LeafAmount.total(amounts[path] for path in loaded),
-            file=LeafAmount.total(one.amount for one in leaves.values()),
-            used=LeafAmount.total(leaves[name].amount for name in used),
-            by_prefix=by_prefix(amounts, loaded),
+            template=LeafAmount.sum_of_amounts(amounts.values()),
+            loaded=LeafAmount.sum_of_amounts(amounts[path] for path in loaded),
+            file=LeafAmount.sum_of_amounts(one.amount for one in leaves.values()),
+            used=LeafAmount.sum_of_amounts(leaves[name].amount for name in used),
+            by_prefix=coverage_by_prefix(amounts, loaded),
             differences=found.differences,
             rename=_suggested_rename(found, tree, leaves, self._settings.rename),
         )
 
     def _idle_globs(self, found: FitResult) -> list[str]:
-        """Return a note on each glob of the user that allows no difference."""
+        """Return a note on each glob of the user that matches no difference."""
         used = {one.allowed for one in found.differences}
         asked = {"allow_missing": self._settings.allow_missing, "allow_unexpected": self._settings.allow_unexpected}
         return [
@@ -246,10 +246,10 @@ class _Load:
         missing = {one.path for one in found.differences if one.kind in ("missing", "reshaped", "unlike", "packed")}
         mine = [
             number
-            for number, one in enumerate(tree.declared)
+            for number, one in enumerate(tree.declared_arrays)
             if one.path in missing and any(self._world.rank in ranks for ranks in one.split.holders)
         ]
-        empty = [tree.declared[number].path for number in mine if not tree.copies(number)]
+        empty = [tree.declared_arrays[number].path for number in mine if not tree.copies_of_array(number)]
         if not empty:
             return ""
         return (
@@ -263,10 +263,10 @@ class _Load:
         try:
             names = {number: plan.names[name] for number, name in plan.fit.pairs}
             left = [number for number in names if number not in plan.tied]
-            targets = [(names[number], one) for number in left for one in tree.targets(number)]
+            targets = [(names[number], one) for number in left for one in tree.targets_of_array(number)]
             in_place = all(target.live for _, target in targets)
             held = digest_of_memory(targets) if in_place else digest_of_arrays(tree, list(names))
-            values = dict(plan.values) | self._scalars(plan)
+            values = dict(plan.values) | self._read_scalars(plan)
             decoded = DecodedObjects(tree, names, twins=plan.tied, read=plan.source.read, values=values, who=self._who)
             fill = _FillTargets(decoded, targets, values, held)
         except Exception as found:  # the other ranks must not wait
@@ -279,7 +279,7 @@ class _Load:
         assert fill is not None
         return fill
 
-    def _read(self, plan: _LoadPlan, fill: _FillTargets) -> LoadReport:
+    def _read_and_fill(self, plan: _LoadPlan, fill: _FillTargets) -> LoadReport:
         """Read the file and fill the tree; return the report when all ranks hold the same values."""
         world, tree = self._world, plan.tree
         numbers = [number for number, _ in plan.fit.pairs]
@@ -290,7 +290,7 @@ class _Load:
         try:
             plan.source.read([one for one in fill.targets if one[0] not in fill.decoded.filled])
             partial_checksums = plan.source.partial_checksums()
-            state = tree.rebuild(fill.values)
+            state = tree.rebuild_tree(fill.values)
             if world.size > 1 or not in_place:
                 after = open_world_tree(state, world)
             said = digest_of_memory(fill.targets) if in_place or after is None else digest_of_arrays(after, numbers)
@@ -308,11 +308,11 @@ class _Load:
         before, now = (tuple(one[at] for one in told) for at in (2, 3))
         return replace(plan.report, before=before, after=now, read=read, state=state)
 
-    def _scalars(self, plan: _LoadPlan) -> dict[str, Any]:
+    def _read_scalars(self, plan: _LoadPlan) -> dict[str, Any]:
         """Read the JSON values that the file stores as arrays without dimensions; return them by path."""
         names = {path: plan.names[name] for path, name in plan.scalars.items()}
         found = {path: np.empty((), DTYPES[plan.source.leaves[name].dtype]) for path, name in names.items()}
-        plan.source.read([(name, Target(Extent((), ()), found[path])) for path, name in names.items()])
+        plan.source.read([(name, FillTarget(Extent((), ()), found[path])) for path, name in names.items()])
         kinds: dict[str, Any] = {path: type(plan.tree.values[path]) for path in found}
         return {path: kinds[path](buffer.item()) for path, buffer in found.items()}
 
@@ -338,8 +338,8 @@ def _leaves_by_template_name(file_names: Mapping[str, str], leaves: _Leaves, val
     return SavedTree({new: there[name] for new, name in file_names.items() if name in there}, separators="./")
 
 
-def _as_in_the_file(source: Source, key: str | None) -> dict[str, Any]:
-    """Return a template with every array and value of a file, below ``key``."""
+def _template_of_file(source: CheckpointSource, key: str | None) -> dict[str, Any]:
+    """Return a template made from the file: every array and value below ``key``."""
     names = names_below_key([*source.leaves, *source.values], key or "")
     arrays = {name: source.leaves[full] for name, full in names.items() if full in source.leaves}
     values = {name: source.values[full] for name, full in names.items() if full in source.values}
@@ -358,7 +358,7 @@ def _reason_for_nothing(report: LoadReport, *, others: bool) -> str:
 def _reason_to_refuse(report: LoadReport, found: FitResult, strict: bool | float) -> str:
     """Return a text that says why too few leaves fit; "" if enough do."""
     if strict is True:
-        return f"{len(found.wrong)} leaves do not fit" if found.wrong else ""
+        return f"{len(found.refused_differences)} leaves do not fit" if found.refused_differences else ""
     if strict is not False and report.coverage < strict:
         return f"{report.coverage:.6g} of the template is covered: expected at least strict={strict:g}"
     return ""
@@ -367,19 +367,19 @@ def _reason_to_refuse(report: LoadReport, found: FitResult, strict: bool | float
 def _suggested_rename(found: FitResult, tree: OpenTree, leaves: _Leaves, asked: Rename | None) -> dict[str, str]:
     """Return a rename that would make more leaves fit; {} if none is found."""
     change = make_renamer(asked)
-    shapes = {one.path: one.shape for one in tree.declared}
+    shapes = {one.path: one.shape for one in tree.declared_arrays}
     missing = {one.path: shapes[one.path] for one in found.differences if one.kind == "missing" and one.path in shapes}
     origin = {change(one.name): one.name for one in found.differences if one.kind == "unexpected"}
     unexpected = {new: leaves[name].shape for new, name in origin.items()}
     if not missing or not unexpected:
         return {}
-    offered = suggest_rename(missing, unexpected, [tree.declared[number].path for number, _ in found.pairs])
+    offered = suggest_rename(missing, unexpected, [tree.declared_arrays[number].path for number, _ in found.pairs])
     if not offered or not isinstance(asked, Mapping):
         return offered
     return {**asked, **{origin.get(old, old): new for old, new in offered.items()}}
 
 
-def _note_of_key(source: Source, key: str, asked: _Settings) -> list[str]:
+def _note_of_key(source: CheckpointSource, key: str, asked: _LoadSettings) -> list[str]:
     if not key or asked.key is not None:
         return []
     others = [name for name in source.leaves if not name.startswith(f"{key}/")]
@@ -387,9 +387,12 @@ def _note_of_key(source: Source, key: str, asked: _Settings) -> list[str]:
     return [f"the weights are below key={key!r}{besides}"]
 
 
-def _conflicts(source: Source, tree: OpenTree, names: Mapping[int, str], pairs: Mapping[int, int]) -> dict[int, int]:
+def _find_conflicts(
+    source: CheckpointSource, tree: OpenTree, names: Mapping[int, str], pairs: Mapping[int, int]
+) -> dict[int, int]:
     """Return the arrays that share the memory of another array, but have other bytes in the file. Raises Damaged."""
-    found = template_fill.find_conflicting_ties(tree, names, pairs, source.read, source.same) if pairs else {}
+    same = source.are_known_equal
+    found = template_fill.find_conflicting_ties(tree, names, pairs, source.read, same) if pairs else {}
     found |= template_fill.find_conflicting_overlaps(tree, names, source.read)
     if found:
         source.partial_checksums()  # they may differ because of damage

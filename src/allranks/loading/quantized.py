@@ -72,14 +72,14 @@ def _present_parts(leaves: Mapping[str, StoredArray], **parts: str) -> dict[str,
 
 
 def quantized_by_path(
-    found: Sequence[QuantizedWeight], file_names: Mapping[str, str], names: Mapping[str, str]
+    quantized_weights: Sequence[QuantizedWeight], file_names: Mapping[str, str], names: Mapping[str, str]
 ) -> dict[str, QuantizedWeight]:
-    """Return quantised weights by the paths that they would have in a template.
+    """Map each quantised weight to the path that it would have in a template.
 
     The names of their arrays are shortened to those below the key. ``file_names`` has the shortened names by the
     template's paths; ``names`` has the full names by the shortened ones.
     """
-    numbers = {one.parts["numbers"]: one for one in found}
+    numbers = {one.parts["numbers"]: one for one in quantized_weights}
     short = {full: name for name, full in names.items()}
     paths: dict[str, QuantizedWeight] = {}
     for new, name in file_names.items():
@@ -90,10 +90,10 @@ def quantized_by_path(
     return paths
 
 
-def quantized_advice(found: Sequence[QuantizedWeight]) -> str:
+def quantized_advice(quantized_weights: Sequence[QuantizedWeight]) -> str:
     """Return advice for the user on quantised weights that the template wants as floats."""
-    known = [one for one in found if one.method in KNOWN]
-    others = sorted({one.method for one in found} - set(KNOWN))
+    known = [one for one in quantized_weights if one.method in KNOWN]
+    others = sorted({one.method for one in quantized_weights} - set(KNOWN))
     lines = ["allranks.load(..., dequantize=True) converts them to floats."] if known else []
     if others:
         told = " and ".join(others)
@@ -104,13 +104,17 @@ def quantized_advice(found: Sequence[QuantizedWeight]) -> str:
     return " ".join([*lines, "allranks.load(path) without into= returns the arrays as they are in the file."])
 
 
-def quantized_note(config: Mapping[str, Any], found: Sequence[QuantizedWeight]) -> tuple[str, ...]:
+def quantized_note(config: Mapping[str, Any], quantized_weights: Sequence[QuantizedWeight]) -> tuple[str, ...]:
     """Return a note on the quantised weights in a file, and on what config.json says about them; () without both."""
-    if not found and not config:
+    if not quantized_weights and not config:
         return ()
     says = f"config.json says quant_method {config.get('quant_method')!r:.40}" if config else "config.json says nothing"
-    told = ", ".join(repr(one.name) for one in found[:_LISTED]) + (", ..." if len(found) > _LISTED else "")
-    methods = ", ".join(sorted({one.method for one in found}))
+    told = ", ".join(repr(one.name) for one in quantized_weights[:_LISTED]) + (
+        ", ..." if len(quantized_weights) > _LISTED else ""
+    )
+    methods = ", ".join(sorted({one.method for one in quantized_weights}))
     return (
-        f"{len(found)} weights are quantised ({methods}; {says}): {told}" if found else f"{says}: quantised weights",
+        f"{len(quantized_weights)} weights are quantised ({methods}; {says}): {told}"
+        if quantized_weights
+        else f"{says}: quantised weights",
     )

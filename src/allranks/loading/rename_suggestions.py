@@ -27,15 +27,17 @@ _COMPARED = 256
 _TRIED, _SCORED = 40, 200
 
 
-def suggest_rename(missing: Shapes, unexpected: Shapes, fitting: Iterable[str] = ()) -> dict[str, str]:
+def suggest_rename(
+    missing_shapes: Shapes, unexpected_shapes: Shapes, fitting_names: Iterable[str] = ()
+) -> dict[str, str]:
     """Return a ``rename`` that maps unexpected names of a file to missing paths of a template; {} if there is none.
 
-    ``fitting``: the names that fit unchanged. The rename does not change them.
+    ``fitting_names``: the names that fit unchanged. The rename does not change them.
     """
     rest = _SearchState(
-        {canonical_path(path): shape for path, shape in missing.items()},
-        {canonical_path(name): shape for name, shape in unexpected.items()},
-        tuple(canonical_path(name) for name in fitting),
+        {canonical_path(path): shape for path, shape in missing_shapes.items()},
+        {canonical_path(name): shape for name, shape in unexpected_shapes.items()},
+        tuple(canonical_path(name) for name in fitting_names),
     )
     before = rest
     found: dict[str, str] = {}
@@ -43,18 +45,20 @@ def suggest_rename(missing: Shapes, unexpected: Shapes, fitting: Iterable[str] =
         step = look(rest)
         if not step.keys() & found.keys():  # a pattern occurs once in a rename
             found |= step
-            rest = rest.after(step)
+            rest = rest.state_after(step)
     # A name of the file is looked up before any pattern.
-    origin = {make_renamer(found)(name): canonical_path(name) for name in unexpected}
+    origin = {make_renamer(found)(name): canonical_path(name) for name in unexpected_shapes}
     names = {origin[old]: new for old, new in _matches_by_shape(rest).items()}
     if not names and len(rest.kept) == len(before.kept):
         return {}
-    return before.needed(names | found)
+    return before.needed_renames(names | found)
 
 
 @dataclass(frozen=True, slots=True)
 class _SearchState:
-    """The state of the search. ``wanted``: template leaves without a match. ``left``: file leaves without a match.
+    """The state of the search for renames.
+
+    ``wanted``: template leaves without a match. ``left``: file leaves without one.
 
     Both have shapes by name. ``kept``: the names that fit.
     """
@@ -63,25 +67,25 @@ class _SearchState:
     left: Shapes
     kept: tuple[str, ...]
 
-    def gain(self, step: Mapping[str, str]) -> int:
+    def count_gained_leaves(self, rename: Mapping[str, str]) -> int:
         """Return how many leaves a rename makes fit; 0 if it changes a fitting name, or maps two names to one."""
-        change = make_renamer(step)
+        change = make_renamer(rename)
         new = [change(name) for name in self.left]
         if len(set(new)) != len(new) or any(change(name) != name for name in self.kept):
             return 0
         return sum(self.wanted.get(name) == shape for name, shape in zip(new, self.left.values(), strict=True))
 
-    def needed(self, rename: dict[str, str]) -> dict[str, str]:
+    def needed_renames(self, rename: dict[str, str]) -> dict[str, str]:
         """Return a rename without those of its patterns that make no leaf fit."""
         for pattern in [old for old in rename if "*" in old]:
             rest = {old: new for old, new in rename.items() if old != pattern}
-            if self.gain(rest) >= self.gain(rename):
+            if self.count_gained_leaves(rest) >= self.count_gained_leaves(rename):
                 rename = rest
         return rename
 
-    def after(self, step: Mapping[str, str]) -> _SearchState:
+    def state_after(self, rename: Mapping[str, str]) -> _SearchState:
         """Return the state of the search after a rename."""
-        change = make_renamer(step)
+        change = make_renamer(rename)
         now = {change(name): shape for name, shape in self.left.items()}
         pairs = {name: None for name, shape in now.items() if self.wanted.get(name) == shape}
         return _SearchState(
@@ -90,9 +94,9 @@ class _SearchState:
             (*self.kept, *pairs),
         )
 
-    def is_exact(self, step: Mapping[str, str]) -> bool:
+    def is_exact(self, rename: Mapping[str, str]) -> bool:
         """Return whether every name that a rename changes becomes a wanted path with the same shape."""
-        change = make_renamer(step)
+        change = make_renamer(rename)
         changed = {name: new for name in self.left if (new := change(name)) != name}
         right = all(self.wanted.get(new) == self.left[old] for old, new in changed.items())
         return right and all(change(name) == name for name in self.kept)
@@ -163,7 +167,7 @@ def _sibling_patterns(rest: _SearchState) -> dict[str, str]:
         steps += [{f"*.{above}.{old}.*": f"*.{above}.{new}.*"}] if higher else []
         exact = {f"{parent}{old}.*": f"{parent}{new}.*"}
         step = next((step for step in steps if rest.is_exact(step)), exact)
-        if rest.gain(found | step) > rest.gain(found):
+        if rest.count_gained_leaves(found | step) > rest.count_gained_leaves(found):
             found |= step
     return found
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from allranks.checkpoint.names import canonical_path
-from allranks.loading.fit import Difference, Kind, LeafAmount
+from allranks.loading.fit import Kind, LeafAmount, LoadDifference
 
 _LISTED, _ROWS, _DEEPEST = 20, 12, 6
 
@@ -27,8 +27,10 @@ _TITLES: tuple[tuple[Kind, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
-    """How much of the leaves below ``prefix`` was loaded: ``loaded`` of ``whole``."""
+class PrefixCoverage:
+    """How much of the template below the path ``prefix`` was loaded: ``loaded`` of ``whole`` leaves, elements and
+    bytes.
+    """
 
     prefix: str
     loaded: LeafAmount
@@ -56,8 +58,8 @@ class LoadReport:
     loaded: LeafAmount
     file: LeafAmount
     used: LeafAmount
-    by_prefix: tuple[Covered, ...]
-    differences: tuple[Difference, ...]
+    by_prefix: tuple[PrefixCoverage, ...]
+    differences: tuple[LoadDifference, ...]
     rename: Mapping[str, str]
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
@@ -75,7 +77,7 @@ class LoadReport:
         """The fraction of the file that was used: the smallest of the fractions of leaves, elements and bytes."""
         return self.used.share_of(self.file)
 
-    def of_kind(self, kind: Kind) -> tuple[Difference, ...]:
+    def of_kind(self, kind: Kind) -> tuple[LoadDifference, ...]:
         """Return the differences of one kind, such as ``"missing"``."""
         return tuple(one for one in self.differences if one.kind == kind)
 
@@ -111,12 +113,12 @@ def _as_json(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def by_prefix(template: Mapping[str, LeafAmount], loaded: Iterable[str]) -> tuple[Covered, ...]:
+def coverage_by_prefix(template: Mapping[str, LeafAmount], loaded_paths: Iterable[str]) -> tuple[PrefixCoverage, ...]:
     """Return how much was loaded below each prefix of the paths, the lowest coverage first.
 
     All prefixes have the smallest number of components at which there are at least two prefixes.
     """
-    loaded, depth = set(loaded), 1
+    loaded_paths, depth = set(loaded_paths), 1
     parts = {path: canonical_path(path).split(".")[:_DEEPEST] for path in template}
     while depth < _DEEPEST and len({tuple(of[:depth]) for of in parts.values()}) < 2 < len(template):
         depth += 1
@@ -124,17 +126,17 @@ def by_prefix(template: Mapping[str, LeafAmount], loaded: Iterable[str]) -> tupl
     for path, of in parts.items():
         below[".".join(of[:depth])].append(path)
     found = [
-        Covered(
+        PrefixCoverage(
             prefix,
-            LeafAmount.total(template[path] for path in paths if path in loaded),
-            LeafAmount.total(map(template.__getitem__, paths)),
+            LeafAmount.sum_of_amounts(template[path] for path in paths if path in loaded_paths),
+            LeafAmount.sum_of_amounts(map(template.__getitem__, paths)),
         )
         for prefix, paths in below.items()
     ]
     return tuple(sorted(found, key=lambda one: one.loaded.share_of(one.whole)))
 
 
-def difference_lines(differences: Sequence[Difference]) -> list[str]:
+def difference_lines(differences: Sequence[LoadDifference]) -> list[str]:
     """Return the differences as lines of text, grouped by kind. Long groups are shortened."""
     lines = []
     for kind, title in _TITLES:
@@ -147,7 +149,7 @@ def difference_lines(differences: Sequence[Difference]) -> list[str]:
     return lines
 
 
-def _difference_line(one: Difference) -> str:
+def _difference_line(one: LoadDifference) -> str:
     allowed = f" (allowed by {one.allowed!r})" if one.allowed else ""
     name = one.name if one.name.isprintable() else repr(one.name)  # the file's author must not control the terminal
     match one.kind:

@@ -49,7 +49,7 @@ def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int
     ``shapes`` are the shapes by path. Without a plan, they must fit the devices and the accumulation.
     """
     try:
-        rows = count_rows(shapes, who="the rows")
+        rows = count_rows(shapes, operation="the rows")
     except BatchMismatch as raised:
         return _row_of_error("leading dimension", raised)
     if plan is None:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from allranks.arrays.base import CellBytes, Copy, Split, Target
+from allranks.arrays.base import CellBytes, CellCopy, FillTarget, RankSplit
 from allranks.arrays.saved_tree import SavedTree
 from allranks.arrays.walk import Opener
 
 
 @dataclass(frozen=True, slots=True)
 class OpenContext:
-    """The rank that opens a tree, the world size, and the purpose.
+    """The rank that opens a tree, the world size, and the options of ``open_tree``.
 
     ``for_restore``: the tree is a template to fill.
     ``for_comparison``: the tree is compared between ranks.
@@ -38,26 +38,31 @@ class OpenContext:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spec:
-    """The fields of ``Declared`` except the path. Equal specs must be one object: they are compared by identity."""
+class ArraySpec:
+    """The fields of ``DeclaredArray`` except the path.
+
+    Equal specs must be one object, because they are compared by identity.
+    """
 
     shape: tuple[int, ...]
     dtype: str
-    split: Split
+    split: RankSplit
     kind: str = ""
     per_rank: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LeafFill:
-    """How to fill a leaf: the targets of its parts, and ``done``, which returns the leaf when they are filled."""
+    """The memory to fill for a leaf (``targets``), and ``done``, a function that returns the leaf after they are
+    filled.
+    """
 
-    targets: tuple[Target, ...]
+    targets: tuple[FillTarget, ...]
     done: Callable[[], object]
 
 
 class LeafRefused(Exception):
-    """A leaf cannot be stored: ``what`` it is (a phrase that follows "is"), and what the user can do about it."""
+    """Raised for a leaf that cannot be stored. ``what``: what it is, for the text "X is ..."."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(what)
@@ -65,8 +70,8 @@ class LeafRefused(Exception):
         self.remedy = remedy
 
 
-class Adapter(Protocol):
-    """The functions of an adapter for the leaves of one framework."""
+class LeafAdapter(Protocol):
+    """The functions by which one framework's arrays and nodes are read and filled."""
 
     def claims(self, kind: type) -> bool:
         """Return whether objects of this type are arrays of this framework."""
@@ -74,20 +79,23 @@ class Adapter(Protocol):
     def opener(self, node: object, context: OpenContext) -> Opener | None:
         """Return a function that opens nodes of this node's type; None if the framework does not know the type."""
 
-    def spec(self, leaf: Any, context: OpenContext) -> Spec:
+    def spec(self, leaf: Any, context: OpenContext) -> ArraySpec:
         """Return the spec of a leaf. Raises LeafRefused if it cannot be stored."""
 
     def cell_bytes(self, leaf: Any, cell: int, context: OpenContext) -> CellBytes:
         """Return the bytes of one cell of a leaf. This rank must hold the cell."""
 
-    def copies(self, leaf: Any, context: OpenContext) -> tuple[Copy, ...]:
+    def copies(self, leaf: Any, context: OpenContext) -> tuple[CellCopy, ...]:
         """Return every copy of a cell of a leaf that a device of this process holds."""
 
     def address(self, leaf: Any) -> int:
-        """Return a quick key, equal for leaves that may share one memory or object; 0 if no other leaf can share it."""
+        """Return a number that is equal for leaves that may share memory; 0 if the leaf shares memory with no other.
+
+        It is fast.
+        """
 
     def memory(self, leaf: Any) -> Hashable | None:
         """Return a key, equal for leaves that share one memory, which is filled once; None if no leaf shares it."""
 
     def leaf_fill(self, leaf: Any, context: OpenContext) -> LeafFill:
-        """Return how to fill a leaf: its targets, and the function that completes it."""
+        """Return the memory to fill for a leaf, and the function that completes the leaf."""

@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding
 
-from allranks.arrays.base import CellBytes, Copy, Split, Target
-from allranks.arrays.grid import cell_of, replicated_split, split_of
-from allranks.arrays.leaves.base import LeafFill, LeafRefused, OpenContext, Spec
-from allranks.arrays.leaves.numpy import DTYPES, aligned_empty, flat_bytes, name_of
+from allranks.arrays.base import CellBytes, CellCopy, FillTarget, RankSplit
+from allranks.arrays.grid import cell_number_of, replicated_split, split_of
+from allranks.arrays.leaves.base import ArraySpec, LeafFill, LeafRefused, OpenContext
+from allranks.arrays.leaves.numpy import DTYPES, aligned_empty, dtype_name, flat_bytes
 from allranks.arrays.walk import OpenedNode, Opener
 from allranks.extent import Extent
 
@@ -51,21 +51,21 @@ def open_node(node: object) -> OpenedNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LocalCut:
-    """How this process sees arrays of one sharding and shape.
+    """The parts that this process holds of an array, for one sharding and shape.
 
     ``split``: how the array is divided over the ranks. ``parts``: the boxes of elements of this process, each once.
     ``places``: the cell and the name of each device. ``numbers``: for each cell, the number of one of its shards.
     ``on_host``: whether the devices are CPUs, so that the arrays are in host memory.
     """
 
-    split: Split
+    split: RankSplit
     parts: tuple[Extent, ...]
     places: dict[Any, tuple[int, str]]
     numbers: dict[int, int]
     on_host: bool
 
 
-def spec(leaf: Any, context: OpenContext) -> Spec:
+def spec(leaf: Any, context: OpenContext) -> ArraySpec:
     if isinstance(leaf, jax.core.Tracer):
         raise LeafRefused("a tracer", "Save and restore outside of jit.")
     if isinstance(leaf, jax.ShapeDtypeStruct):
@@ -82,8 +82,8 @@ def spec(leaf: Any, context: OpenContext) -> Spec:
 
 
 @lru_cache(maxsize=1 << 14)
-def _spec(sharding: Sharding, shape: tuple[int, ...], dtype: np.dtype[Any], kind: str, size: int) -> Spec:
-    return Spec(shape, name_of(dtype), _cut_locally(sharding, shape, size).split, kind)
+def _spec(sharding: Sharding, shape: tuple[int, ...], dtype: np.dtype[Any], kind: str, size: int) -> ArraySpec:
+    return ArraySpec(shape, dtype_name(dtype), _cut_locally(sharding, shape, size).split, kind)
 
 
 def _stored_bits(leaf: Any) -> Any:
@@ -101,7 +101,7 @@ def _cut_locally(sharding: Sharding, shape: tuple[int, ...], size: int) -> _Loca
     local: Any = sharding.addressable_devices_indices_map(shape)
     mine = [_extent_of_index(index, shape) for index in local.values()]
     if sharding.is_fully_addressable and sharding.is_fully_replicated:
-        split: Split | None = replicated_split(len(shape), size)
+        split: RankSplit | None = replicated_split(len(shape), size)
     elif sharding.is_fully_addressable:  # every rank has its own array
         split = split_of(shape, ((range(size), extent) for extent in mine))
     else:
@@ -109,7 +109,7 @@ def _cut_locally(sharding: Sharding, shape: tuple[int, ...], size: int) -> _Loca
         split = split_of(shape, (((device.process_index,), _extent_of_index(index, shape)) for device, index in placed))
     if split is None:
         raise LeafRefused(f"cut as {sharding}, which makes no grid of equal cells", "Place it with a NamedSharding.")
-    cells = [cell_of(extent, shape, split.cuts) for extent in mine]
+    cells = [cell_number_of(extent, shape, split.cuts) for extent in mine]
     places = {device: (cell, f"{device.platform}:{device.id}") for device, cell in zip(local, cells, strict=True)}
     numbers = {cell: number for number, cell in enumerate(cells)}
     on_host = all(device.platform == "cpu" for device in local)
@@ -129,7 +129,7 @@ def cell_bytes(leaf: Any, cell: int, context: OpenContext) -> CellBytes:
     return CellBytes(_part_bytes(part, cut.on_host), mutable=False)
 
 
-def copies(leaf: Any, context: OpenContext) -> tuple[Copy, ...]:
+def copies(leaf: Any, context: OpenContext) -> tuple[CellCopy, ...]:
     if isinstance(leaf, jax.ShapeDtypeStruct):
         return ()
     array = _stored_bits(leaf)
@@ -139,7 +139,7 @@ def copies(leaf: Any, context: OpenContext) -> tuple[Copy, ...]:
     else:  # (for a replicated array, addressable_data() returns the first copy only)
         parts = [(cut.places[shard.device], shard.data) for shard in array.addressable_shards]
     return tuple(
-        Copy(cell, name, "jax", part, cut.on_host, partial(_part_bytes, part, cut.on_host))
+        CellCopy(cell, name, "jax", part, cut.on_host, partial(_part_bytes, part, cut.on_host))
         for (cell, name), part in parts
     )
 
@@ -163,14 +163,14 @@ def memory(_leaf: Any) -> None:
 def leaf_fill(leaf: Any, context: OpenContext) -> LeafFill:
     bits = _stored_bits(leaf)
     cut = _cut_locally(bits.sharding, bits.shape, context.size)
-    dtype = DTYPES[name_of(bits.dtype)]
+    dtype = DTYPES[dtype_name(bits.dtype)]
     buffers = {extent.offset: _empty_buffer(extent.shape, dtype) for extent in cut.parts}
 
     def done() -> object:
         made = _array_from_parts(bits, lambda index: buffers[_extent_of_index(index, bits.shape).offset])
         return made if bits is leaf else jax.random.wrap_key_data(made, impl=_key_implementation(leaf.dtype))
 
-    return LeafFill(tuple(Target(extent, buffers[extent.offset]) for extent in cut.parts), done)
+    return LeafFill(tuple(FillTarget(extent, buffers[extent.offset]) for extent in cut.parts), done)
 
 
 def _array_from_parts(leaf: Any, part: Callable[[Any], np.ndarray[Any, Any]]) -> jax.Array:

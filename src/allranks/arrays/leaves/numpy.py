@@ -11,9 +11,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from allranks.arrays.base import CellBytes, Copy, Target
+from allranks.arrays.base import CellBytes, CellCopy, FillTarget
 from allranks.arrays.grid import replicated_split
-from allranks.arrays.leaves.base import LeafFill, LeafRefused, OpenContext, Spec
+from allranks.arrays.leaves.base import ArraySpec, LeafFill, LeafRefused, OpenContext
 from allranks.arrays.walk import OpenedNode, Opener, stateful_node
 from allranks.extent import Extent
 
@@ -66,19 +66,19 @@ _GENERATORS: dict[type, Opener] = {
 }
 
 
-def spec(leaf: Any, context: OpenContext) -> Spec:
+def spec(leaf: Any, context: OpenContext) -> ArraySpec:
     if isinstance(leaf, np.ma.MaskedArray):
         raise LeafRefused("a masked array", "Store the data and the mask of the array as two arrays.")
-    return rank_local_spec(leaf.shape, name_of(leaf.dtype), context.size)
+    return rank_local_spec(leaf.shape, dtype_name(leaf.dtype), context.size)
 
 
 @lru_cache(maxsize=1 << 14)
-def rank_local_spec(shape: tuple[int, ...], dtype: str, size: int, kind: str = "") -> Spec:
+def rank_local_spec(shape: tuple[int, ...], dtype: str, size: int, kind: str = "") -> ArraySpec:
     """Return the spec of an array that each of ``size`` ranks holds for itself."""
-    return Spec(shape, dtype, replicated_split(len(shape), size), kind)
+    return ArraySpec(shape, dtype, replicated_split(len(shape), size), kind)
 
 
-def name_of(dtype: np.dtype[Any]) -> str:
+def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return the checkpoint's name of a dtype, in any byte order. Raises LeafRefused if checkpoints cannot hold it."""
     name = _NAMES.get(dtype) or _NAMES.get(dtype.newbyteorder("="))
     if name is None:
@@ -90,11 +90,11 @@ def cell_bytes(leaf: Any, _cell: int, _context: OpenContext) -> CellBytes:
     array = np.asarray(leaf)
     if array is leaf and array.flags.c_contiguous and array.dtype in _NAMES:
         return CellBytes(flat_bytes(array), mutable=True)
-    return CellBytes(flat_bytes(np.array(array, DTYPES[name_of(array.dtype)], order="C")), mutable=False)
+    return CellBytes(flat_bytes(np.array(array, DTYPES[dtype_name(array.dtype)], order="C")), mutable=False)
 
 
-def copies(leaf: Any, context: OpenContext) -> tuple[Copy, ...]:
-    return (Copy(0, "host", "numpy", leaf, True, partial(_bytes, leaf, context)),)
+def copies(leaf: Any, context: OpenContext) -> tuple[CellCopy, ...]:
+    return (CellCopy(0, "host", "numpy", leaf, True, partial(_bytes, leaf, context)),)
 
 
 def _bytes(leaf: Any, context: OpenContext) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -117,16 +117,16 @@ def memory(leaf: Any) -> Hashable | None:
 
 
 def leaf_fill(leaf: Any, _context: OpenContext) -> LeafFill:
-    dtype = DTYPES[name_of(leaf.dtype)]
+    dtype = DTYPES[dtype_name(leaf.dtype)]
     if isinstance(leaf, np.ndarray) and leaf.flags.writeable and leaf.dtype == dtype:
-        return LeafFill((Target(Extent.of_shape(leaf.shape), leaf, live=True),), lambda: leaf)
+        return LeafFill((FillTarget(Extent.of_shape(leaf.shape), leaf, live=True),), lambda: leaf)
     buffer = np.empty(leaf.shape, dtype)
 
     def done() -> object:
         made = buffer.astype(leaf.dtype, copy=False)
         return made if isinstance(leaf, np.ndarray) else made[()]
 
-    return LeafFill((Target(Extent.of_shape(leaf.shape), buffer),), done)
+    return LeafFill((FillTarget(Extent.of_shape(leaf.shape), buffer),), done)
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

@@ -16,9 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from allranks.arrays.base import CellBytes, Copy, Target
-from allranks.arrays.codecs import like_saved
-from allranks.arrays.leaves.base import LeafFill, LeafRefused, OpenContext, Spec
+from allranks.arrays.base import CellBytes, CellCopy, FillTarget
+from allranks.arrays.codecs import array_like_saved
+from allranks.arrays.leaves.base import ArraySpec, LeafFill, LeafRefused, OpenContext
 from allranks.arrays.leaves.numpy import DTYPES, flat_bytes, rank_local_spec
 from allranks.arrays.leaves.optimizer import torch as optimizer
 from allranks.arrays.saved_tree import SavedArray
@@ -73,19 +73,21 @@ def _open_module(module: torch.nn.Module, context: OpenContext) -> OpenedNode:
         opened = copy(state)
         opened.update((name, DeferredChild(partial(_extra_state, state[name], context))) for name in extra)
     return stateful_node(
-        module, DeferredChild(partial(_note_main, module, opened, context), follows_checkpoint=False), load
+        module, DeferredChild(partial(_record_main_buffers, module, opened, context), follows_checkpoint=False), load
     )
 
 
 def _extra_state(live: object, context: OpenContext, path: str) -> object:
     """Return the template for a module's extra state. If it is a tensor, it gets the saved shape."""
-    saved = context.saved.below(path) if context.saved else None
+    saved = context.saved.part_below(path) if context.saved else None
     if isinstance(saved, SavedArray) and isinstance(live, torch.Tensor):
-        return like_saved(live, saved)
+        return array_like_saved(live, saved)
     return live
 
 
-def _note_main(module: torch.nn.Module, state: dict[str, Any], context: OpenContext, path: str) -> dict[str, Any]:
+def _record_main_buffers(
+    module: torch.nn.Module, state: dict[str, Any], context: OpenContext, path: str
+) -> dict[str, Any]:
     """Return ``state``, and record the buffers that DistributedDataParallel copies from rank 0 before every step."""
     if context.choose is not None:
         at = f"{path}/" if path else ""
@@ -112,20 +114,20 @@ def _loads_by_copy(module: torch.nn.Module) -> bool:
     )
 
 
-def spec(leaf: torch.Tensor, context: OpenContext) -> Spec:
-    name = name_of(leaf, context)
+def spec(leaf: torch.Tensor, context: OpenContext) -> ArraySpec:
+    name = dtype_name(leaf, context)
     strides = () if leaf.is_contiguous() else zip(leaf.stride(), leaf.shape, strict=True)
     if context.for_restore and any(by == 0 and many > 1 for by, many in strides):
         raise LeafRefused("a view in which many elements share one number", "Store a copy of the tensor: clone().")
-    return rank_local_spec(tuple(leaf.shape), name, context.size, kind_of(leaf))
+    return rank_local_spec(tuple(leaf.shape), name, context.size, dtype_kind(leaf))
 
 
-def kind_of(leaf: torch.Tensor) -> str:
+def dtype_kind(leaf: torch.Tensor) -> str:
     """Return torch's name of a dtype that no other framework has; "" for all other dtypes."""
     return _KINDS.get(leaf.dtype, "")
 
 
-def name_of(leaf: torch.Tensor, context: OpenContext) -> str:
+def dtype_name(leaf: torch.Tensor, context: OpenContext) -> str:
     """Return the name of a tensor's dtype in a checkpoint. Raises LeafRefused for tensors that cannot be stored."""
     if type(leaf) not in _USUAL:
         _refuse_wrappers(leaf)
@@ -169,14 +171,14 @@ def cell_bytes(leaf: torch.Tensor, _cell: int, _context: OpenContext) -> CellByt
     return CellBytes(flat_bytes(_numpy_view(tensor.cpu().resolve_conj().resolve_neg().contiguous())), mutable=False)
 
 
-def copies(leaf: torch.Tensor, context: OpenContext) -> tuple[Copy, ...]:
-    return () if leaf.is_meta else (copy_of(leaf, 0, context),)
+def copies(leaf: torch.Tensor, context: OpenContext) -> tuple[CellCopy, ...]:
+    return () if leaf.is_meta else (make_cell_copy(leaf, 0, context),)
 
 
-def copy_of(part: torch.Tensor, cell: int, context: OpenContext) -> Copy:
+def make_cell_copy(part: torch.Tensor, cell: int, context: OpenContext) -> CellCopy:
     """Return the ``Copy`` of a cell whose data is ``part``, a tensor of this rank."""
     tensor = part.detach()
-    return Copy(cell, str(tensor.device), "torch", tensor, tensor.is_cpu, partial(_bytes, tensor, context))
+    return CellCopy(cell, str(tensor.device), "torch", tensor, tensor.is_cpu, partial(_bytes, tensor, context))
 
 
 def _bytes(tensor: torch.Tensor, context: OpenContext) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -216,10 +218,10 @@ def address(leaf: torch.Tensor) -> int:
 
 
 def memory(leaf: torch.Tensor) -> Hashable:
-    return memory_of(leaf, leaf)
+    return memory_key_of_part(leaf, leaf)
 
 
-def memory_of(leaf: torch.Tensor, part: torch.Tensor) -> Hashable:
+def memory_key_of_part(leaf: torch.Tensor, part: torch.Tensor) -> Hashable:
     """Return a key, equal for leaves whose parts on this rank share one memory. An empty part shares none."""
     if part.is_meta or not part.numel():
         return id(leaf)
@@ -233,9 +235,9 @@ def leaf_fill(leaf: torch.Tensor, _context: OpenContext) -> LeafFill:
 def leaf_fill_of(
     leaf: torch.Tensor, part: torch.Tensor, extent: Extent, *, wrap: Callable[[torch.Tensor], torch.Tensor]
 ) -> LeafFill:
-    """Return how to fill ``part``, this rank's part of ``leaf``. ``wrap`` returns a leaf for a new part."""
+    """Return the memory to fill for ``part``, this rank's part of ``leaf``. ``wrap`` returns a leaf for a new part."""
     if _is_plain_on_host(part):
-        return LeafFill((Target(extent, _numpy_view(part), live=True),), lambda: leaf)
+        return LeafFill((FillTarget(extent, _numpy_view(part), live=True),), lambda: leaf)
     buffer = np.empty(extent.shape, DTYPES[_NAMES[leaf.dtype]])
 
     def done() -> object:
@@ -245,13 +247,13 @@ def leaf_fill_of(
             (part.view(torch.uint8) if bytes_ else part).copy_(filled.view(torch.uint8) if bytes_ else filled)
             return leaf
         if isinstance(leaf, torch.nn.Parameter):
-            return _swap_in(leaf, torch.nn.Parameter(wrap(filled), requires_grad=leaf.requires_grad))
-        return _swap_in(leaf, wrap(filled).requires_grad_(leaf.requires_grad))
+            return _swap_content(leaf, torch.nn.Parameter(wrap(filled), requires_grad=leaf.requires_grad))
+        return _swap_content(leaf, wrap(filled).requires_grad_(leaf.requires_grad))
 
-    return LeafFill((Target(extent, buffer),), done)
+    return LeafFill((FillTarget(extent, buffer),), done)
 
 
-def _swap_in(leaf: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+def _swap_content(leaf: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
     """Move the content of ``made`` into ``leaf``, a meta tensor, so that an optimizer keeps its reference to ``leaf``.
 
     Return ``leaf``, or ``made`` if torch cannot exchange the two.

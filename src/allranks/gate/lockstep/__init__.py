@@ -1,1 +1,1 @@
-"""Check that all ranks make the same calls in the same order, before a rank enters a call that others do not make."""
+"""Check that all ranks make the same collectives in the same order, before a rank enters one that would hang."""

@@ -13,7 +13,7 @@ from allranks import agent
 from allranks.callsite import call_site
 from allranks.errors import AllranksError
 from allranks.gate.lockstep import detect
-from allranks.gate.lockstep.monitor import Check, Monitor
+from allranks.gate.lockstep.monitor import Check, LockstepMonitor
 from allranks.world.base import World
 from allranks.world.detect import current
 
@@ -75,18 +75,18 @@ def lockstep(
     monitor.set_check(check)
     if fn is None:
         return _compared_block(monitor, lines, timeout)
-    return cast(F, detect.wrapped(monitor, fn, same_lines=lines, timeout=timeout))
+    return cast(F, detect.wrap_function(monitor, fn, same_lines=lines, timeout=timeout))
 
 
 @contextmanager
-def _compared_block(monitor: Monitor, lines: bool, timeout: float | None) -> Iterator[None]:
+def _compared_block(monitor: LockstepMonitor, lines: bool, timeout: float | None) -> Iterator[None]:
     try:
-        with detect.watched(monitor, same_lines=lines, timeout=timeout):
+        with detect.compare_collectives(monitor, same_lines=lines, timeout=timeout):
             yield
     except Exception as error:
-        monitor.explain(error)
+        monitor.raise_cause(error)
         raise
-    monitor.leave(call_site(), timeout)
+    monitor.leave_block(call_site(), timeout)
 
 
 def watch_process(
@@ -103,13 +103,15 @@ def watch_process(
         return
     monitor = monitor_of(world)
     monitor.set_check(check)
-    _process_blocks.enter_context(detect.watched(monitor, same_lines=lines, timeout=timeout, unwrapped=True))
+    _process_blocks.enter_context(
+        detect.compare_collectives(monitor, same_lines=lines, timeout=timeout, compares_all_programs=True)
+    )
     show = sys.excepthook
 
     def show_cause(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         try:
             if isinstance(error, Exception):
-                monitor.explain(error)
+                monitor.raise_cause(error)
         except AllranksError as cause:
             cause.__traceback__ = None  # what it was raised from shows the place
             agent.load().explain(error, cause)
@@ -120,6 +122,6 @@ def watch_process(
 
 
 @functools.cache
-def monitor_of(world: World) -> Monitor:
+def monitor_of(world: World) -> LockstepMonitor:
     """Return the monitor of this rank in a world; each world has one monitor."""
-    return Monitor(world)
+    return LockstepMonitor(world)

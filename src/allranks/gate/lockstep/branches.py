@@ -28,8 +28,8 @@ EQUAL_STEPS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
-    """A range of lines, ``first`` to ``last``, that runs under the statement ``text`` in line ``line``.
+class BranchRange:
+    """The lines ``first`` to ``last`` of a file, which run under the ``if`` or loop ``text`` in line ``line``.
 
     ``is_loop``: the statement is a loop, otherwise it is a condition on the rank. ``function`` is the first line of the
     function around it (0 for none).
@@ -43,13 +43,13 @@ class Branch:
     function: int
 
 
-def branches_of_source(source: str) -> list[Branch]:
+def branches_of_source(source: str) -> list[BranchRange]:
     """Return the loops and the conditions on the rank in a source, outermost first; none if it does not parse."""
     tree = parse(source)
     return [] if tree is None else list(_branches_below(tree, 0))
 
 
-def _branches_below(node: ast.AST, function: int) -> Iterator[Branch]:
+def _branches_below(node: ast.AST, function: int) -> Iterator[BranchRange]:
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         block: Any = getattr(node, name, None)
         for statement in block if isinstance(block, list) else ():
@@ -60,21 +60,21 @@ def _branches_below(node: ast.AST, function: int) -> Iterator[Branch]:
             yield from _branches_below(statement, within)
 
 
-def _branches_of_statement(node: ast.stmt, function: int, end: int) -> Iterator[Branch]:
+def _branches_of_statement(node: ast.stmt, function: int, end: int) -> Iterator[BranchRange]:
     """Yield the branches of a statement; ``end`` is the last line of the block that contains the statement."""
     if isinstance(node, _LOOPS):
         head = f"while {ast.unparse(node.test)}" if isinstance(node, ast.While) else _loop_header(node)
-        yield Branch(True, node.lineno, head, node.lineno, node.body[-1].end_lineno or end, function)
+        yield BranchRange(True, node.lineno, head, node.lineno, node.body[-1].end_lineno or end, function)
     elif isinstance(node, ast.If) and _is_about_ranks(node.test):
         condition = f"if {ast.unparse(node.test)}"
         last = node.body[-1].end_lineno or end
-        yield Branch(False, node.lineno, condition, node.body[0].lineno, last, function)
+        yield BranchRange(False, node.lineno, condition, node.body[0].lineno, last, function)
         if node.orelse:
             first, last = node.orelse[0].lineno, node.orelse[-1].end_lineno or end
-            yield Branch(False, node.lineno, f"else of {condition}", first, last, function)
+            yield BranchRange(False, node.lineno, f"else of {condition}", first, last, function)
         elif isinstance(node.body[-1], _LEAVES):
             left = f"{condition}: {ast.unparse(node.body[-1]).partition(' ')[0]}"
-            yield Branch(False, node.lineno, left, last + 1, end, function)
+            yield BranchRange(False, node.lineno, left, last + 1, end, function)
 
 
 def _loop_header(node: ast.For | ast.AsyncFor) -> str:
@@ -90,15 +90,15 @@ def _is_about_ranks(test: ast.expr) -> bool:
 Frames = Sequence[Sequence[Any]]
 
 
-def frame_as_json(path: str, function: int, line: int, found: Sequence[Branch]) -> list[Any]:
-    """Return a frame as a list of JSON values; ``found`` are the branches of its file."""
-    around = [one for one in found if one.function == function and one.first <= line <= one.last]
+def frame_as_json(path: str, function: int, line: int, branches: Sequence[BranchRange]) -> list[Any]:
+    """Return a frame as a list of JSON values; ``branches`` are the branches of its file."""
+    around = [one for one in branches if one.function == function and one.first <= line <= one.last]
     return [path, function, line, [[one.is_loop, one.line, one.text, one.first, one.last] for one in around]]
 
 
 @dataclass(frozen=True, slots=True)
 class DivergenceReason:
-    """Why only some ranks make a call.
+    """An explanation for a call that only some ranks make.
 
     ``text`` is the explanation, ``ranks`` are the ranks that differ, and ``remedy`` says what to do. ``is_guarded``:
     only one rank makes the call, under a condition on the rank.
@@ -121,7 +121,7 @@ def divergence_reason(groups: Sequence[tuple[Sequence[int], Frames]]) -> Diverge
             there = [_line_in_function(function, path, frames) for _, frames in others]
             for is_loop, line, text, first, last in around:
                 if is_loop and all(one is not None and one[0] > last for one in there):
-                    return _left_early([rank for other, _ in others for rank in other], text, f"{path}:{line}")
+                    return _left_loop_reason([rank for other, _ in others for rank in other], text, f"{path}:{line}")
                 arms = [one[1].get(line) for one in there if one is not None]
                 if not is_loop and not any(arms):
                     return _guarded_reason(ranks, text, f"{path}:{line}")
@@ -139,7 +139,7 @@ def _line_in_function(function: int, path: str, frames: Frames) -> tuple[int, di
     return next(((line, {branch[1]: branch[3] for branch in around}) for _, _, line, around in found), None)
 
 
-def _left_early(ranks: Sequence[int], text: str, where: str) -> DivergenceReason:
+def _left_loop_reason(ranks: Sequence[int], text: str, where: str) -> DivergenceReason:
     why = f"{name_ranks(ranks)} {'has' if len(ranks) == 1 else 'have'} left the loop early, `{text}` ({where})"
     return DivergenceReason(why, tuple(ranks), EQUAL_STEPS)
 
@@ -150,7 +150,9 @@ def _guarded_reason(ranks: Sequence[int], text: str, where: str) -> DivergenceRe
     return DivergenceReason(why, tuple(ranks), ON_ALL_RANKS, is_guarded=len(ranks) == 1)
 
 
-def guard_of(ranks: Sequence[int], frames: Frames) -> DivergenceReason | None:
-    """Return the reason if these ranks are under a condition on the rank while the others have ended; else None."""
+def reason_of_guard(ranks: Sequence[int], frames: Frames) -> DivergenceReason | None:
+    """Return the explanation if these ranks wait under a condition on the rank, and the other ranks have ended; else
+    None.
+    """
     found = ((path, *one) for path, _, _, around in frames for one in around if not one[0])
     return next((_guarded_reason(ranks, text, f"{path}:{line}") for path, _, line, text, *_ in found), None)

@@ -1,4 +1,4 @@
-"""List torch.distributed's collectives: which arguments must be equal on all ranks, and how a call is described."""
+"""List the collectives of torch.distributed and the arguments that must be equal on all ranks, and describe a call."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ KINDS = {
 }
 
 
-def describe(
-    name: str, reduction: str, root: int | None, tensors: Sequence[Any], *, among: str
+def describe_operation(
+    name: str, reduction_name: str, root_rank: int | None, tensors: Sequence[Any], *, group_text: str
 ) -> tuple[str, list[str]]:
     """Return the description of an operation, e.g. ``all_reduce sum float32[17]``, and a line for each of many tensors.
 
-    ``tensors`` holds a dtype and a shape in turn. ``root`` is the rank from or to which data goes; None for none.
-    ``among`` describes the group; it is "" for all ranks. With at most two tensors there are no lines.
+    ``tensors`` holds a dtype and a shape in turn. ``root_rank`` is the rank from or to which data goes; None for none.
+    ``group_text`` describes the group; it is "" for all ranks. With at most two tensors there are no lines.
     """
     shapes = [_describe_tensor(dtype, shape) for dtype, shape in zip(tensors[::2], tensors[1::2], strict=True)]
     many = len(shapes) > 2
     words = [
         KINDS[name].name,
-        reduction,
-        "" if root is None else f"from or to rank {root}",
+        reduction_name,
+        "" if root_rank is None else f"from or to rank {root_rank}",
         f"{shapes[0]}, ... ({len(shapes)} tensors)" if many else ", ".join(shapes),
-        f"in {among}" if among else "",
+        f"in {group_text}" if group_text else "",
     ]
     listed = [f"tensor {number} is {shape}" for number, shape in enumerate(shapes, 1)] if many else []
     return " ".join(filter(None, words)), listed

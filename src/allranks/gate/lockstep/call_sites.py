@@ -1,4 +1,4 @@
-"""Find the lines of the user's program that start a call: computed once for a pair of frames, then looked up."""
+"""Find the lines of the user's program from which a collective is called. Results are cached by frame position."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def users_frame(frame: FrameType) -> FrameType:
     return found or frame
 
 
-def describe(frame: FrameType) -> str:
+def describe_call_site(frame: FrameType) -> str:
     """Return the lines of a frame and of its caller, only of the user's code, e.g. ``model.py:5, from train.py:80``."""
     places = [(short_path(one.f_code.co_filename), one.f_lineno) for one in _users_frames(frame)]
     if len(places) == 2 and places[0][0] == places[1][0]:
@@ -40,13 +40,15 @@ def describe(frame: FrameType) -> str:
     return ", from ".join(f"{path}:{line}" for path, line in places)
 
 
-def comparable_text(frame: FrameType) -> str:
-    """Return the lines without their folders: the program may be in different folders on different hosts."""
+def call_site_without_folders(frame: FrameType) -> str:
+    """Return the call site without folders, so that it is equal on hosts that have the program in different folders."""
     return " ".join(f"{os.path.basename(one.f_code.co_filename)}:{one.f_lineno}" for one in _users_frames(frame))
 
 
-def frames_of(thread: int) -> list[list[Any]]:
-    """Return the frames of the user's code on a thread's stack, outermost first, as ``branches.reason`` needs them."""
+def user_frames_of_thread(thread: int) -> list[list[Any]]:
+    """Return the frames of the user's code on a thread's stack, outermost first, as ``branches.divergence_reason``
+    needs them.
+    """
     found: list[list[Any]] = []
     frame = sys._current_frames().get(thread)
     while frame is not None:
@@ -60,7 +62,7 @@ def frames_of(thread: int) -> list[list[Any]]:
 
 
 @functools.cache
-def _branches_of(filename: str) -> list[branches.Branch]:
+def _branches_of(filename: str) -> list[branches.BranchRange]:
     return branches.branches_of_source("".join(linecache.getlines(filename)))
 
 

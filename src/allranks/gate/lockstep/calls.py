@@ -1,6 +1,6 @@
 """Describe a call that ranks make together, and build the Mismatch for calls that differ.
 
-The Mismatch says which rank makes which call, and at which line. A rank's position in the call sequence is counted in
+The error says which rank makes which call, and at which line. A rank's position in the call sequence is counted in
 halves. Position ``2 n`` is after its n-th call with a group and before the next call. Position ``2 n - 1`` is within
 the n-th call (a JAX function that runs a new program). A rank that waits at a position has not gone past it. Another
 rank that has gone past that position will never wait there.
@@ -14,7 +14,7 @@ from typing import Any
 
 from allranks.digest import digest, show
 from allranks.errors import CollectiveOnOneRank, Mismatch, name_ranks
-from allranks.gate.lockstep.branches import EQUAL_STEPS, DivergenceReason, Frames, divergence_reason, guard_of
+from allranks.gate.lockstep.branches import EQUAL_STEPS, DivergenceReason, Frames, divergence_reason, reason_of_guard
 from allranks.world.claims import Ticket, by_claim, describe_groups, minority_ranks
 
 # How many lines of a call travel where ranks differ: the first difference is most often among the first.
@@ -30,12 +30,12 @@ _LINES = "If it is meant that two lines start one call, say lockstep(lines=False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class GroupCall:
     """A call that all ranks of a group make together.
 
-    ``what`` describes it in one line, and ``lines`` in full. ``where`` is the user's line that starts it. ``digest`` is
-    equal on two ranks if and only if they make the same call. ``details()`` returns more lines, and is called only if
-    ranks differ.
+    ``what`` is a description in one line, ``lines`` the full one. ``where`` is the user's line that starts it.
+    ``digest`` is equal on two ranks if and only if they make the same call. ``details()`` returns more lines, and is
+    called only if ranks differ.
     """
 
     what: str
@@ -54,33 +54,39 @@ class Call:
 
 
 def make_call(
-    what: str,
-    where: str = "",
+    summary: str,
+    call_line: str = "",
     *,
     lines: Iterable[str] = (),
-    key: str = "",
-    details: Callable[[], Iterable[str]] = tuple,
-) -> Call:
-    """Return a Call with these texts. ``key`` is compared as well, but never shown."""
+    hidden_key: str = "",
+    more_details: Callable[[], Iterable[str]] = tuple,
+) -> GroupCall:
+    """Return a GroupCall with these texts. ``hidden_key`` is compared between ranks as well, but never shown."""
     listed = tuple(lines)
-    return Call(what, where, listed, show(digest(what, key, *listed)), details)
+    return GroupCall(summary, call_line, listed, show(digest(summary, hidden_key, *listed)), more_details)
 
 
-def end_of_region(where: str) -> Call:
+def make_region_end(call_line: str) -> GroupCall:
     """Return the call that represents the end of a lockstep block."""
-    return Call("no more calls, the region ends", where, (), _END_OF_REGION)
+    return GroupCall("no more calls, the region ends", call_line, (), _END_OF_REGION)
 
 
-def call_ticket(made: Call | None) -> Ticket:
-    """Return the ticket with which a rank enters an exchange of the world while it is in, or before, this call."""
-    return Ticket("lockstep", made.what, made.where) if made else Ticket("lockstep", "a call of long ago", "")
+def ticket_of_call(group_call: GroupCall | None) -> Ticket:
+    """Return the ticket (what a rank reports of its position) with which a rank enters an exchange during or before
+    this call.
+    """
+    return (
+        Ticket("lockstep", group_call.what, group_call.where)
+        if group_call
+        else Ticket("lockstep", "a call of long ago", "")
+    )
 
 
-def mismatch_of_calls(number: int, groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> Mismatch:
-    """Return the error for ranks whose ``number``-th calls differ.
+def mismatch_of_calls(call_number: int, groups: Sequence[tuple[Sequence[int], Mapping[str, Any]]]) -> Mismatch:
+    """Return the error for ranks whose ``call_number``-th calls differ.
 
     ``groups`` are pairs of ranks and the message that describes their call. A message has the keys of
-    ``Call.to_message``, and these:
+    ``GroupCall.to_message``, and these:
 
     - ``step``: the position in the loops at which a rank makes the call.
     - ``deviates``: whether that position is unusual.
@@ -90,9 +96,9 @@ def mismatch_of_calls(number: int, groups: Sequence[tuple[Sequence[int], Mapping
     deviating = [rank for ranks, words in groups for rank in ranks if words["deviates"]]
     is_usual = not deviating and all(words["digest"] != _END_OF_REGION for _, words in groups)
     if is_usual and (why := divergence_reason([(ranks, words["frames"]) for ranks, words in groups])):
-        return _mismatch_of(f"call {number} differs: {reported}: {why.text}.", why)
+        return _mismatch_of(f"call {call_number} differs: {reported}: {why.text}.", why)
     return Mismatch(
-        f"call {number} differs: {reported}.",
+        f"call {call_number} differs: {reported}.",
         ranks=deviating or minority_ranks(ranks for ranks, _ in groups),
         remedy=remedy,
     )
@@ -149,12 +155,12 @@ def _location_text(words: Mapping[str, Any]) -> str:
 
 
 def missing_ranks_error(
-    rank: int, departures: Sequence[int], *, number: int, made: Call | None, frames: Frames
+    rank: int, ended_ranks: Sequence[int], *, call_number: int, group_call: GroupCall | None, frames: Frames
 ) -> Mismatch:
-    """Return the error of a rank that is in a call, or about to make it, while the ranks ``departures`` have ended."""
-    mine = f"call {number}" + (f", {made}" if made else "")
-    left = f"{name_ranks(departures)} {'has' if len(departures) == 1 else 'have'} ended after {number - 1} calls"
+    """Return the error of a rank that is in a call, or about to make it, while the ranks ``ended_ranks`` have ended."""
+    mine = f"call {call_number}" + (f", {group_call}" if group_call else "")
+    left = f"{name_ranks(ended_ranks)} {'has' if len(ended_ranks) == 1 else 'have'} ended after {call_number - 1} calls"
     begin = f"rank {rank}: lockstep: {left}; rank {rank} is in {mine}"
-    if why := guard_of([rank], frames):
+    if why := reason_of_guard([rank], frames):
         return _mismatch_of(f"{begin}: {why.text}.", why)
-    return Mismatch(f"{begin}: {name_ranks(departures)} left early.", ranks=departures, remedy=EQUAL_STEPS)
+    return Mismatch(f"{begin}: {name_ranks(ended_ranks)} left early.", ranks=ended_ranks, remedy=EQUAL_STEPS)

@@ -1,4 +1,4 @@
-"""Choose the frameworks that lockstep watches: those that this process uses."""
+"""Apply lockstep to the frameworks that this process uses."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from allranks.gate.lockstep.monitor import Monitor
+from allranks.gate.lockstep.monitor import LockstepMonitor
 
 
-def wrapped(monitor: Monitor, fn: Callable[..., Any], *, same_lines: bool, timeout: float | None) -> Callable[..., Any]:
+def wrap_function(
+    monitor: LockstepMonitor, fn: Callable[..., Any], *, same_lines: bool, timeout: float | None
+) -> Callable[..., Any]:
     """Return ``fn`` wrapped so that its calls (JAX), or the collectives in them (torch), are compared over ranks."""
     if _uses_jax():
         import allranks.gate.lockstep.jax as jax_edge
@@ -20,23 +22,28 @@ def wrapped(monitor: Monitor, fn: Callable[..., Any], *, same_lines: bool, timeo
         )
     import allranks.gate.lockstep.torch as torch_edge
 
-    return torch_edge.wrapped(monitor, fn, same_lines=same_lines, timeout=timeout)
+    return torch_edge.wrap_function(monitor, fn, same_lines=same_lines, timeout=timeout)
 
 
 @contextmanager
-def watched(monitor: Monitor, *, same_lines: bool, timeout: float | None, unwrapped: bool = False) -> Iterator[None]:
-    """Compare the collectives of this thread in a block; with ``unwrapped``, every JAX program across processes too."""
+def compare_collectives(
+    monitor: LockstepMonitor, *, same_lines: bool, timeout: float | None, compares_all_programs: bool = False
+) -> Iterator[None]:
+    """Compare the collectives that this thread starts in a block.
+
+    With ``compares_all_programs``, also every JAX program that runs across processes.
+    """
     with ExitStack() as stack:
         if _uses_jax():
             import allranks.gate.lockstep.jax as jax_edge
 
             programs = jax_edge.programs_of(monitor)
-            if unwrapped:
-                programs.follow()
+            if compares_all_programs:
+                programs.compare_every_run()
         if "torch.distributed" in sys.modules:
             import allranks.gate.lockstep.torch as torch_edge
 
-            stack.enter_context(torch_edge.watched(monitor, same_lines=same_lines, timeout=timeout))
+            stack.enter_context(torch_edge.compare_collectives(monitor, same_lines=same_lines, timeout=timeout))
         yield
 
 

@@ -27,10 +27,10 @@ import jax
 from allranks.callsite import call_site
 from allranks.errors import ContradictingSigns
 from allranks.gate.lockstep import call_sites
-from allranks.gate.lockstep.calls import Call, make_call
+from allranks.gate.lockstep.calls import GroupCall, make_call
 from allranks.gate.lockstep.hlo import collectives_of_module
-from allranks.gate.lockstep.monitor import Monitor
-from allranks.gate.lockstep.predictor import Predictor
+from allranks.gate.lockstep.monitor import LockstepMonitor
+from allranks.gate.lockstep.predictor import CallPredictor
 from allranks.gate.lockstep.sequence import CallSequence, Values
 from allranks.gate.lockstep.signatures import jax as signatures
 from allranks.gate.lockstep.variants import KeyArguments, KnownCall, Signature, find_key_arguments
@@ -38,12 +38,12 @@ from allranks.world.guards import jax as inside
 from allranks.world.progress import progress
 
 # A call from a line, with what is needed to make it; and the code that must live as long as its key is kept.
-_Site = tuple[Call, CallSequence, Predictor[Call], "Programs", tuple[CodeType, ...]]
+_Site = tuple[GroupCall, CallSequence, CallPredictor[GroupCall], "ProgramMonitor", tuple[CodeType, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """A compiled program, which must be the same on all its ranks. It is a call without the line that starts it."""
+class CompiledProgram:
+    """A compiled program that several ranks run together. It must be the same on all of them."""
 
     sequence: CallSequence
     name: str
@@ -51,25 +51,30 @@ class Program:
     key: str
     source: inside.ProgramSource | None = field(default=None, compare=False)
 
-    def call(self, where: str = "", line: str = "") -> Call:
-        """Return the call of this program from the line ``where``, which is compared as the text ``line``."""
+    def make_call(self, call_line: str = "", compared_line: str = "") -> GroupCall:
+        """Return the GroupCall that runs this program from ``call_line``.
+
+        ``compared_line``: the line as the ranks compare it.
+        """
         details = self.source.lines if self.source else tuple
-        return make_call(self.name, where, lines=self.lines, key=f"{self.key} {line}", details=details)
+        return make_call(
+            self.name, call_line, lines=self.lines, hidden_key=f"{self.key} {compared_line}", more_details=details
+        )
 
 
-class Programs:
-    """The programs that this process runs together with other processes, in the thread that made this object.
+class ProgramMonitor:
+    """Compares the programs that this process runs together with other processes, in the thread that made this object.
 
     ``current_function`` is the wrapped function that is running. ``sees_programs``: whether programs can be seen.
     """
 
-    def __init__(self, monitor: Monitor) -> None:
+    def __init__(self, monitor: LockstepMonitor) -> None:
         self.monitor = monitor
         self.current_function: LockstepFunction | None = None
         self.thread = get_ident()
         monitor.set_training_thread()
         # The programs that ran here; None for those of this process only.
-        self._seen: WeakKeyDictionary[Any, Program | None] = WeakKeyDictionary()
+        self._seen: WeakKeyDictionary[Any, CompiledProgram | None] = WeakKeyDictionary()
         # Programs and their calls by line, where every run passes Python (``follow``).
         self._programs: WeakKeyDictionary[Any, _ProgramVariant] | None = None
         self._agreed: set[str] = set()
@@ -81,7 +86,7 @@ class Programs:
         if not self.sees_programs:
             _warn_unknown_version()
 
-    def follow(self) -> None:
+    def compare_every_run(self) -> None:
         """Compare every run of every program across processes from now on, whether its function is wrapped or not."""
         if self.sees_programs and self._programs is None:
             self._programs = WeakKeyDictionary()
@@ -90,7 +95,7 @@ class Programs:
     def _compare_program(self, program: Any, *arguments: Any) -> None:
         """Compare a program across processes before its first run, or before each run after ``follow``."""
         if self._programs is not None and self.current_function is None and get_ident() == self.thread:
-            self._call(self._programs, program, arguments)
+            self._compare_unwrapped_run(self._programs, program, arguments)
         elif program not in self._seen or self.current_function is not None:
             members = inside.processes_of(program)
             if len(members) > 1 and get_ident() != self.thread:
@@ -99,7 +104,7 @@ class Programs:
             known = self._seen.get(program)
             if len(members) > 1:
                 known = known or self._read_program(program, arguments, members)
-                self._compare_run(known, functools.partial(signatures.replicated, arguments))
+                self._compare_run(known, functools.partial(signatures.replicated_arguments, arguments))
             self._seen[program] = known
 
     def _warn_other_thread(self, name: str) -> None:
@@ -113,7 +118,9 @@ class Programs:
                 stacklevel=2,
             )
 
-    def _call(self, programs: WeakKeyDictionary[Any, _ProgramVariant], program: Any, arguments: Sequence[Any]) -> None:
+    def _compare_unwrapped_run(
+        self, programs: WeakKeyDictionary[Any, _ProgramVariant], program: Any, arguments: Sequence[Any]
+    ) -> None:
         """Compare a run of a program that is not run by a wrapped function."""
         variant = programs.get(program)
         if variant is None:
@@ -122,70 +129,70 @@ class Programs:
                 return
             variant = programs[program] = _ProgramVariant(self._read_program(program, arguments, members))
         frame = call_sites.users_frame(_getframe(2))
-        site = variant.site(frame, self)
+        site = variant.call_site(frame, self)
         made, sequence, *_ = site
-        sequence.enter(made, values=functools.partial(signatures.replicated, arguments))
+        sequence.enter_call(made, values=functools.partial(signatures.replicated_arguments, arguments))
 
-    def _read_program(self, program: Any, arguments: Sequence[Any], members: Sequence[int]) -> Program:
-        sequence, text = self.monitor.sequence(members), inside.text_of(program)
+    def _read_program(self, program: Any, arguments: Sequence[Any], members: Sequence[int]) -> CompiledProgram:
+        sequence, text = self.monitor.call_sequence(members), inside.text_of(program)
         sequence.executing = self._is_executing
         reported = [
-            *_numbered_lines("argument", map(signatures.describe, arguments)),
+            *_numbered_lines("argument", map(signatures.describe_argument, arguments)),
             *_numbered_lines("collective", collectives_of_module(text)),
         ]
-        return Program(
+        return CompiledProgram(
             sequence, program.name, tuple(reported), inside.form_of(program, text), inside.source_of(program)
         )
 
-    def _compare_run(self, program: Program, values: Values) -> None:
-        current_function, made = self.current_function, program.call(call_site())
+    def _compare_run(self, program: CompiledProgram, values: Values) -> None:
+        current_function, made = self.current_function, program.make_call(call_site())
         if current_function is None:
             if made.digest not in self._agreed:
-                program.sequence.agree(made, values=values())
+                program.sequence.agree_on_call(made, values=values())
         elif current_function.unknown_call is not None and current_function.unknown_call.site is None:
-            current_function.resolve(program, values)
-        elif not current_function.is_taken_for(program):
-            program.sequence.agree(made, current_function.timeout, values=values())
+            current_function.set_program(program, values)
+        elif not current_function.was_predicted_as(program):
+            program.sequence.agree_on_call(made, current_function.timeout, values=values())
             current_function.unexpected_program = program
         self._agreed.add(made.digest)
 
-    def explain(self, error: BaseException) -> None:
-        """Raise the Mismatch that caused an error in a call, if there is one."""
+    def raise_cause(self, error: BaseException) -> None:
+        """Raise the Mismatch that caused this error of a call, if one is known."""
         if isinstance(error, Exception):
-            self.monitor.explain(error)
+            self.monitor.raise_cause(error)
 
     def _is_executing(self) -> bool:
         return inside.is_in_compiled_code(self.thread, LockstepFunction.__call__.__code__)
 
 
 @functools.cache
-def programs_of(monitor: Monitor) -> Programs:
+def programs_of(monitor: LockstepMonitor) -> ProgramMonitor:
     """Return the object that compares the programs of this process, and start to compare them."""
-    return Programs(monitor)
+    return ProgramMonitor(monitor)
 
 
 @dataclass(slots=True)
 class _ProgramVariant:
     """One of the programs of a function, with its calls by the lines that start them."""
 
-    program: Program
+    program: CompiledProgram
     sites: dict[call_sites.FrameKey, _Site] = field(default_factory=dict)
 
-    def site(self, frame: FrameType, programs: Programs, *, same_lines: bool = True) -> _Site:
+    def call_site(self, frame: FrameType, programs: ProgramMonitor, *, same_lines: bool = True) -> _Site:
         """Return the call of this program from the current line of a frame, with what is needed to make it."""
         frame_key = call_sites.frame_key(frame)
         site = self.sites.get(frame_key)
         if site is None:
             sequence = self.program.sequence
-            line = call_sites.comparable_text(frame) if same_lines else ""
-            made = sequence.canonical(self.program.call(call_sites.describe(frame), line))
+            line = call_sites.call_site_without_folders(frame) if same_lines else ""
+            made = sequence.canonical_call(self.program.make_call(call_sites.describe_call_site(frame), line))
             site = self.sites[frame_key] = made, sequence, sequence.predictor, programs, call_sites.code_objects(frame)
         return site
 
 
 @dataclass(slots=True)
 class _UnknownProgram:
-    """A running call from ``frame`` whose program is not known yet.
+    """A running call, from ``frame``, of which it is not known yet which program it runs.
 
     ``values`` returns its arguments; None if the arguments have no names. ``variant`` and ``site`` are set when the
     program is seen.
@@ -205,13 +212,13 @@ class LockstepFunction:
     """
 
     def __init__(
-        self, programs: Callable[[], Programs], fn: Callable[..., Any], *, same_lines: bool, timeout: float | None
+        self, programs: Callable[[], ProgramMonitor], fn: Callable[..., Any], *, same_lines: bool, timeout: float | None
     ) -> None:
         functools.update_wrapper(self, fn)
         self._name = getattr(fn, "__name__", type(fn).__name__)  # a function that was compiled ahead of time has none
         self.timeout = timeout
         self.unknown_call: _UnknownProgram | None = None
-        self.unexpected_program: Program | None = None
+        self.unexpected_program: CompiledProgram | None = None
         self._programs = functools.cache(programs)  # the backend starts when the first function is called
         self._fn = fn
         self._same_lines = same_lines
@@ -240,9 +247,11 @@ class LockstepFunction:
             return self._fn(*args, **kwargs)
         if predictor.expected is made and predictor.count != sequence.steps.due:
             sequence.inside = True  # first, so that the reported place is never past the real one
-            predictor.advance()
+            predictor.count_predicted_call()
         else:
-            sequence.enter(made, self.timeout, inside=True, values=self._replicated_values(args, kwargs) or list)
+            sequence.enter_call(
+                made, self.timeout, is_inside=True, values=self._replicated_values(args, kwargs) or list
+            )
         programs.current_function = self
         before, cache = progress.enter("collective", made.what), programs.switch(self._cache)
         if cache is True:
@@ -250,8 +259,8 @@ class LockstepFunction:
         try:
             result = self._fn(*args, **kwargs)
         except BaseException as error:
-            predictor.undo()
-            programs.explain(error)
+            predictor.remove_last_call()
+            programs.raise_cause(error)
             raise
         finally:
             programs.switch(cache)
@@ -272,18 +281,18 @@ class LockstepFunction:
 
         Return None if the wrapped function is not a result of ``jax.jit``.
         """
-        return None if self._static is None else functools.partial(signatures.replicated, args, kwargs)
+        return None if self._static is None else functools.partial(signatures.replicated_arguments, args, kwargs)
 
-    def resolve(self, program: Program, values: Values) -> None:
+    def set_program(self, program: CompiledProgram, values: Values) -> None:
         """Record that the running call is a call of this program, which is about to run."""
         assert self.unknown_call is not None
         variant = self._variants.get(program) or _ProgramVariant(program)
         site = self._call_site(variant, self.unknown_call.frame)
         made, sequence, *_ = site
-        sequence.enter(made, self.timeout, inside=True, values=self.unknown_call.values or values)
+        sequence.enter_call(made, self.timeout, is_inside=True, values=self.unknown_call.values or values)
         self.unknown_call.variant, self.unknown_call.site = variant, site
 
-    def is_taken_for(self, program: Program) -> bool:
+    def was_predicted_as(self, program: CompiledProgram) -> bool:
         """Return whether the running call was predicted to be a call of this program."""
         variant, last = self._variants.get(program), program.sequence.last_call
         return variant is not None and any(site[0] is last for site in variant.sites.values())
@@ -298,11 +307,12 @@ class LockstepFunction:
 
     def _argument_signatures(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Signature, ...]:
         return tuple(
-            signatures.read(name, args, kwargs, by_value=by_value) for name, by_value in self._key_arguments.items()
+            signatures.read_signature(name, args, kwargs, by_value=by_value)
+            for name, by_value in self._key_arguments.items()
         )
 
     def _call_site(self, variant: _ProgramVariant, frame: FrameType) -> _Site:
-        site = variant.site(frame, self._programs(), same_lines=self._same_lines)
+        site = variant.call_site(frame, self._programs(), same_lines=self._same_lines)
         if self._variants_by_key and not self._key_arguments:
             self._sites[call_sites.frame_key(frame)] = site
         return site
@@ -321,8 +331,8 @@ class LockstepFunction:
             result = self._fn(*args, **kwargs)
         except BaseException as error:
             if unknown.site is not None:
-                unknown.site[2].undo()
-            programs.explain(error)
+                unknown.site[2].remove_last_call()
+            programs.raise_cause(error)
             raise
         finally:
             programs.switch(cache)
@@ -340,7 +350,7 @@ class LockstepFunction:
         self.unexpected_program = None
         names = (*range(len(args)), *kwargs, signatures.SETTINGS)
         by_form, by_value = (
-            {name: signatures.read(name, args, kwargs, by_value=reads_value) for name in names}
+            {name: signatures.read_signature(name, args, kwargs, by_value=reads_value) for name in names}
             for reads_value in (False, True)
         )
         self._known.append(KnownCall(by_form, by_value, variant.program))
@@ -350,7 +360,7 @@ class LockstepFunction:
         )
         self._variants_by_key = {}
         for known in self._known:
-            self._variants_by_key.setdefault(known.key(self._key_arguments), self._variants[known.program])
+            self._variants_by_key.setdefault(known.signature_key(self._key_arguments), self._variants[known.program])
         self._sites.clear()
 
 
@@ -358,16 +368,18 @@ def _numbered_lines(what: str, lines: Iterable[str]) -> Iterable[str]:
     return (f"{what} {number} is {line}" for number, line in enumerate(lines, 1))
 
 
-def _lower_program(monitor: Monitor, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program:
+def _lower_program(
+    monitor: LockstepMonitor, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> CompiledProgram:
     """Return the program of a function, before compilation and for all ranks, through JAX's public API."""
     lower = getattr(fn, "lower", None) or jax.jit(fn).lower  # a function of shard_map has none
-    reported = _numbered_lines("argument", map(signatures.describe, jax.tree.leaves((args, kwargs))))
+    reported = _numbered_lines("argument", map(signatures.describe_argument, jax.tree.leaves((args, kwargs))))
     name = f"jit({getattr(fn, '__name__', type(fn).__name__)})"
     text = fn.as_text() if isinstance(fn, jax.stages.Compiled) else lower(*args, **kwargs).as_text()
-    return Program(monitor.sequence(range(monitor.world.size)), name, tuple(reported), text or "")
+    return CompiledProgram(monitor.call_sequence(range(monitor.world.size)), name, tuple(reported), text or "")
 
 
-def _check_ranks(monitor: Monitor) -> None:
+def _check_ranks(monitor: LockstepMonitor) -> None:
     mine, world = (jax.process_index(), jax.process_count()), monitor.world
     if mine != (world.rank, world.size):
         raise ContradictingSigns(

@@ -1,4 +1,4 @@
-"""Read the loops around a line from the source: for each loop its counting variable and its collection."""
+"""Parse source code for the loops around a line, and find the counting variable and the collection of each loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNORDERED = {"set", "frozenset", "list", "tuple", "iter"}
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class SourceLoop:
     """A loop in a file, at the line ``line``.
 
     ``counter`` is the variable that counts; "" for none. ``targets`` are all variables that the loop sets. ``over`` is
@@ -34,15 +34,15 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class _LoopWithLines:
-    """A loop, the lines of its body, and the first line of the function around it (0: the module)."""
+    """A loop with the lines of its body, and the first line of the function that contains it (0: the module)."""
 
-    loop: Loop
+    loop: SourceLoop
     first: int
     last: int
     function: int
 
 
-def loops_around_line(code: CodeType, line: int) -> Sequence[Loop]:
+def loops_around_line(code: CodeType, line: int) -> Sequence[SourceLoop]:
     """Return the loops of a code object around a line, outermost first; none if there is no source."""
     function = 0 if code.co_name == "<module>" else code.co_firstlineno
     placed = _loops_of(code.co_filename)
@@ -78,9 +78,9 @@ def _loops_below(node: ast.AST, function: int) -> Iterator[_LoopWithLines]:
         yield from _loops_below(child, within)
 
 
-def _of_for(node: ast.For | ast.comprehension, line: int) -> Loop:
+def _of_for(node: ast.For | ast.comprehension, line: int) -> SourceLoop:
     targets = tuple(one.id for one in ast.walk(node.target) if isinstance(one, ast.Name))
-    return Loop(line, _counting_variable(node.target, node.iter), targets, _collection_name(node.iter))
+    return SourceLoop(line, _counting_variable(node.target, node.iter), targets, _collection_name(node.iter))
 
 
 def _collection_name(iterated: ast.expr) -> str:
@@ -96,13 +96,13 @@ def _collection_name(iterated: ast.expr) -> str:
     return names if names.replace(".", "").isidentifier() else ""
 
 
-def _of_while(node: ast.While) -> Loop:
+def _of_while(node: ast.While) -> SourceLoop:
     """Return the Loop of a ``while``. Its counter is a variable of the condition to which the body adds 1."""
     named = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)}
     for step in node.body:
         if isinstance(step, ast.AugAssign) and isinstance(step.target, ast.Name) and step.target.id in named:
-            return Loop(node.lineno, step.target.id if ast.unparse(step).endswith("+= 1") else "", ())
-    return Loop(node.lineno, "", ())
+            return SourceLoop(node.lineno, step.target.id if ast.unparse(step).endswith("+= 1") else "", ())
+    return SourceLoop(node.lineno, "", ())
 
 
 def _counting_variable(target: ast.expr, iterated: ast.expr) -> str:

@@ -1,4 +1,4 @@
-"""Monitor all groups of one rank, and answer other ranks while the training thread waits in a call.
+"""Watch the calls of all process groups of one rank, and answer other ranks while the training thread waits in a call.
 
 One thread runs while there is a query, a departure, or an exchange of the world that this rank has not entered. Each
 answer has its own thread, because it waits for ranks that may wait for another answer of this rank.
@@ -23,11 +23,11 @@ from allranks import agent
 from allranks.errors import AllranksError, Mismatch, RankDied, StoreError
 from allranks.gate.lockstep import call_sites, position
 from allranks.gate.lockstep.branches import Frames
-from allranks.gate.lockstep.calls import Call, end_of_region, missing_ranks_error
+from allranks.gate.lockstep.calls import GroupCall, make_region_end, missing_ranks_error
 from allranks.gate.lockstep.sequence import CallSequence, group_key
 from allranks.gate.lockstep.steps import LoopElement, LoopPosition
-from allranks.gate.lockstep.transfers import Transfers
-from allranks.gate.lockstep.world_order import Query, is_in_later_exchange
+from allranks.gate.lockstep.transfers import TransferMonitor
+from allranks.gate.lockstep.world_order import GroupQuery, is_in_later_exchange
 from allranks.world.base import World
 from allranks.world.claims import Ticket
 from allranks.world.codec import dumps, loads
@@ -48,7 +48,7 @@ _MOMENT = 0.5
 _LEFT, _ANY_LEFT = "lockstep/left/", "lockstep/any_left"
 
 
-class Monitor:
+class LockstepMonitor:
     """The groups of ranks with which this rank makes calls, and the thread that watches them."""
 
     def __init__(self, world: World) -> None:
@@ -57,7 +57,7 @@ class Monitor:
         self.check: Check = "steps"
         self._everybody = tuple(range(world.size))
         self._program_exchanges = world.program_exchanges
-        self._queries: dict[CallSequence, tuple[int, Query]] = {}
+        self._queries: dict[CallSequence, tuple[int, GroupQuery]] = {}
         # Exchanges of the world that this rank has not entered: the places of the ranks that wait there.
         self._awaited_exchanges: dict[int, dict[CallSequence, int]] = {}
         self._reported_at = self._groups_read = 0
@@ -68,14 +68,14 @@ class Monitor:
         self._lock = threading.Lock()
         self._error_found = threading.Event()
         self._seen: set[object] = set()
-        self.transfers = Transfers(world, self._end_job)
-        self.sequence(self._everybody)
+        self.transfers = TransferMonitor(world, self._end_job)
+        self.call_sequence(self._everybody)
         self.set_training_thread()
         self._program_exchanges.on_wait = self._report_places
         world.listener.on_wake(self._find_queries_and_departures)
         atexit.register(self._report_departure)
 
-    def sequence(self, members: Sequence[int]) -> CallSequence:
+    def call_sequence(self, members: Sequence[int]) -> CallSequence:
         """Return the call sequence of the group with these member ranks; this rank must be a member."""
         key = tuple(members)
         sequence = self.sequences.get(key)  # one operation each: the listening thread may be here, too
@@ -113,9 +113,9 @@ class Monitor:
 
     def _training_frames(self) -> Frames:
         thread = self._program_exchanges.training_thread
-        return call_sites.frames_of(thread) if thread else []
+        return call_sites.user_frames_of_thread(thread) if thread else []
 
-    def _error_of_departure(self, error: RankDied, number: int, call: Call) -> AllranksError:
+    def _error_of_departure(self, error: RankDied, number: int, call: GroupCall) -> AllranksError:
         """Return the error that explains why ranks for which this rank waits have ended.
 
         Return a Mismatch if their programs ended without an error, else ``error``.
@@ -126,7 +126,7 @@ class Monitor:
         except StoreError:  # they have failed, or have not reported their departure yet
             return error
         return missing_ranks_error(
-            self.world.rank, error.ranks, number=number, made=call, frames=self._training_frames()
+            self.world.rank, error.ranks, call_number=number, group_call=call, frames=self._training_frames()
         )
 
     def _check_transfers(self) -> None:
@@ -134,9 +134,9 @@ class Monitor:
         if error := self.transfers.read_announcements():
             raise error
 
-    def set_check(self, check: Check) -> None:
+    def set_check(self, check_level: Check) -> None:
         """Set what is compared beside calls from now on."""
-        self.check = check
+        self.check = check_level
         for sequence in self._all_sequences():
             self._configure_sequence(sequence)
 
@@ -148,17 +148,19 @@ class Monitor:
         """Return whether this thread is the one whose calls are compared."""
         return threading.get_ident() == self._program_exchanges.training_thread
 
-    def leave(self, where: str, timeout: float | None) -> None:
+    def leave_block(self, exit_line: str, timeout: float | None) -> None:
         """Wait until all ranks leave the block, after equally many calls in every group; **every rank must leave**."""
         elsewhere = {
-            sequence.name: (sequence.place, sequence.members)
+            sequence.name: (sequence.call_position, sequence.members)
             for sequence in self._all_sequences()
             if len(sequence.members) < self.world.size
         }
-        self.sequence(self._everybody).agree(end_of_region(where), timeout, elsewhere=elsewhere)
+        self.call_sequence(self._everybody).agree_on_call(
+            make_region_end(exit_line), timeout, other_positions=elsewhere
+        )
         self._ended = self._positions_by_group()
 
-    def explain(self, error: Exception) -> None:
+    def raise_cause(self, error: Exception) -> None:
         """Raise the Mismatch that caused an error in a collective, if one is known or is found within a moment."""
         answers = any(answer.is_alive() for answer in self._answers)
         if self._queries or self._awaited_exchanges or answers or self._departures:
@@ -179,7 +181,7 @@ class Monitor:
             self.world.listener.wake()
 
     def _positions_by_group(self) -> dict[str, int]:
-        return {sequence.name: sequence.place for sequence in self._all_sequences() if sequence.place}
+        return {sequence.name: sequence.call_position for sequence in self._all_sequences() if sequence.call_position}
 
     def _report_places(self) -> None:
         """Report this rank's positions, once, to the ranks for which it waits in an exchange of the world.
@@ -190,7 +192,7 @@ class Monitor:
             return
         self._reported_at = self._program_exchanges.count
         ordered = [sequence for sequence in self._all_sequences() if not sequence.side_label]
-        news = [sequence.report_place() for sequence in ordered if sequence.predictor.expected is not None]
+        news = [sequence.report_position() for sequence in ordered if sequence.predictor.expected is not None]
         if any(news):
             self.world.listener.wake()
 
@@ -198,18 +200,18 @@ class Monitor:
         """Look for queries to this rank and for departures. The thread that waits for the wake-up key runs this."""
         store, world_exchange = self.world.store, self._program_exchanges.count + 1
         while members := store.get(f"{group_key(self.world.rank)}{self._groups_read}"):
-            self.sequence(loads(members))
+            self.call_sequence(loads(members))
             self._groups_read += 1
         for sequence in self._all_sequences():
-            number = sequence.exchanges + 1
-            if query := sequence.query(number):
+            number = sequence.exchange_count + 1
+            if query := sequence.read_query(number):
                 with self._lock:
                     self._queries[sequence] = number, query
-            if (reported := sequence.reported_place(world_exchange)) is not None:
+            if (reported := sequence.reported_position(world_exchange)) is not None:
                 with self._lock:
                     self._awaited_exchanges.setdefault(world_exchange, {})[sequence] = reported
         if error := self.transfers.read_announcements():
-            self.sequence(self._everybody).set_error(error)
+            self.call_sequence(self._everybody).set_error(error)
         if store.get(_ANY_LEFT) is not None:
             for key, text in store.list(_LEFT).items():
                 self._departures[int(key.removeprefix(_LEFT))] = loads(text)
@@ -231,12 +233,12 @@ class Monitor:
                     return
             time.sleep(_INTERVAL if self._queries or self._departures else _EXCHANGE_INTERVAL)
 
-    def _handle_query(self, sequence: CallSequence, number: int, query: Query) -> None:
+    def _handle_query(self, sequence: CallSequence, number: int, query: GroupQuery) -> None:
         current = self._program_exchanges.current  # read it before sequence.exchanges: the thread may go on meanwhile
-        if sequence.exchanges < number:
+        if sequence.exchange_count < number:
             world_exchange = current if not sequence.side_label and is_in_later_exchange(query, current) else 0
             past_group = next((one for one in self._all_sequences() if one.is_past(query.places)), None)
-            if not self._seen_twice((sequence, number), bool(world_exchange or past_group)):
+            if not self._is_seen_twice((sequence, number), bool(world_exchange or past_group)):
                 return
             self._start_answer(self._answer_query, sequence, number, world_exchange, past_group or sequence)
         with self._lock:
@@ -249,16 +251,16 @@ class Monitor:
         The answer may show that all ranks have to enter an exchange of the world. If the training thread is in a call
         of the group ``within`` instead, this thread enters the exchange in its place.
         """
-        target = sequence.answer(number, world_exchange)
+        target = sequence.enter_for_training_thread(number, world_exchange)
         if target > world_exchange:
-            self._enter_for_training_thread(target, within, within.last())
+            self._enter_for_training_thread(target, within, within.last_ticket())
         self._end_unless_raised(sequence)
 
     def _handle_exchange(self, world_exchange: int, reported: Mapping[CallSequence, int]) -> None:
         # In this order: a call that this rank started before it entered the exchange was started without entering.
         begun = [(sequence, made) for sequence, place in reported.items() if (made := sequence.started_call(place))]
         if self._program_exchanges.count < world_exchange:
-            if not self._seen_twice(world_exchange, bool(begun)):
+            if not self._is_seen_twice(world_exchange, bool(begun)):
                 return
             self._start_answer(self._enter_for_training_thread, world_exchange, *begun[0])
         with self._lock:
@@ -274,14 +276,14 @@ class Monitor:
     def _handle_departure(self, rank: int, places: dict[str, int]) -> None:
         for sequence in self._all_sequences():
             place = places.get(sequence.name, 0)
-            if rank in sequence.members and self._seen_twice((sequence, rank), sequence.place > place):
+            if rank in sequence.members and self._is_seen_twice((sequence, rank), sequence.call_position > place):
                 number = place // 2 + 1
                 sequence.set_error(
                     missing_ranks_error(
                         self.world.rank,
                         [rank],
-                        number=number,
-                        made=sequence.predictor.call(number),
+                        call_number=number,
+                        group_call=sequence.predictor.stored_call(number),
                         frames=self._training_frames(),
                     )
                 )
@@ -292,7 +294,7 @@ class Monitor:
 
     def _end_job(self, error: Mismatch) -> None:
         """End the job with this error. The training thread waits in a call, and so cannot raise the error."""
-        sequence = self.sequence(self._everybody)
+        sequence = self.call_sequence(self._everybody)
         sequence.set_error(error)
         self._end_unless_raised(sequence, _GRACE_OF_TRANSFERS)
 
@@ -308,7 +310,7 @@ class Monitor:
     def _all_sequences(self) -> list[CallSequence]:
         return list(self.sequences.values())
 
-    def _seen_twice(self, what: object, seen: bool) -> bool:
+    def _is_seen_twice(self, what: object, seen: bool) -> bool:
         """Return whether ``what`` is seen now (``seen``), and was seen at the check before, too."""
         before = what in self._seen
         (self._seen.add if seen else self._seen.discard)(what)

@@ -1,8 +1,8 @@
-"""Compare the reports of the ranks of a group. The outcomes are:
+"""Compare what the ranks of a group report about their next call. The outcomes are:
 
-- ``Agreed``: all ranks have the same position, call and loops. They make the call.
+- ``AgreedCall``: all ranks have the same position, call and loops. They make the call.
 - ``GoToExchange``: a rank is in an exchange of the world instead. All ranks go to that exchange.
-- ``Divergence``: positions or calls differ. The ranks send each other their calls, and raise.
+- ``CallDivergence``: positions or calls differ. The ranks send each other their calls, and raise.
 - a Mismatch, raised at once: loops, or calls in other groups, differ.
 """
 
@@ -33,7 +33,9 @@ NEVER = 1 << 60
 
 
 class CallRate(NamedTuple):
-    """How fast one rank makes calls: the seconds and the calls since the last agreement, and the seconds it took."""
+    """How fast one rank makes calls: calls and seconds since the last agreement, and the seconds that the agreement
+    took.
+    """
 
     seconds: float
     calls: float
@@ -42,7 +44,7 @@ class CallRate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """What a rank reports to its group.
+    """What a rank reports to its process group about its next call.
 
     - ``place``: its position in the call sequence (calls.py).
     - ``form``: the digest of its call; "" if the rank only answers.
@@ -65,8 +67,8 @@ class RankReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreed:
-    """The outcome that all ranks are about to make the same call.
+class AgreedCall:
+    """The outcome if all ranks are about to make the same call.
 
     ``unequal`` are the loops whose counts differ over ranks. ``calls`` is how many calls the ranks make until the next
     check.
@@ -75,23 +77,23 @@ class Agreed:
     unequal: Sequence[str]
     calls: int
 
-    def value(self) -> Value:
+    def to_value(self) -> Value:
         return {"unequal": list(self.unequal), "calls": self.calls}
 
 
 @dataclass(frozen=True, slots=True)
 class GoToExchange:
-    """The outcome that all ranks have to go to this exchange of the world, in which other ranks wait."""
+    """The outcome if other ranks wait in an exchange of the world, which all ranks of the group must enter first."""
 
     world_exchange: int
 
-    def value(self) -> Value:
+    def to_value(self) -> Value:
         return self.world_exchange
 
 
 @dataclass(frozen=True, slots=True)
-class Divergence:
-    """The outcome that the calls with this number differ.
+class CallDivergence:
+    """The outcome if the ranks' calls with this number differ.
 
     Each of ``groups`` holds the ranks with equal calls, as positions in the group's list of members.
     """
@@ -99,18 +101,18 @@ class Divergence:
     number: int
     groups: Sequence[Sequence[int]]
 
-    def value(self) -> Value:
+    def to_value(self) -> Value:
         return [self.number, [list(group) for group in self.groups]]
 
 
-Outcome = Agreed | GoToExchange | Divergence
+Outcome = AgreedCall | GoToExchange | CallDivergence
 
 
 def outcome_of(value: Value) -> Outcome:
-    """Return the Outcome that was sent as ``value``, the result of its method ``value()``."""
+    """Decode an Outcome from the result of its method ``to_value()``."""
     if isinstance(value, dict):
-        return Agreed(**value)
-    return GoToExchange(value) if isinstance(value, int) else Divergence(*value)
+        return AgreedCall(**value)
+    return GoToExchange(value) if isinstance(value, int) else CallDivergence(*value)
 
 
 def judge_calls(reports: Sequence[RankReport], members: Sequence[int]) -> Outcome:
@@ -122,14 +124,15 @@ def judge_calls(reports: Sequence[RankReport], members: Sequence[int]) -> Outcom
         return GoToExchange(world_exchange)
     groups = by_claim((position, (one.place, one.form)) for position, one in enumerate(reports))
     if len(groups) > 1:
-        return Divergence(min(place for place, _ in groups) // 2 + 1, list(groups.values()))
+        return CallDivergence(min(place for place, _ in groups) // 2 + 1, list(groups.values()))
     _compare_loops(reports, members)
     call = f"call {reports[0].place // 2 + 1}"
     _compare_labels([one.labels for one in reports], members, f"{call} is made for different elements", _SORTED)
     _compare_labels([one.values for one in reports], members, f"{call} is given different values:", _REPLICATED)
     _compare_ends([one.elsewhere for one in reports])
-    return Agreed(
-        steps.unequal_loops([one.loops for one in reports]), calls_until_next([CallRate(*one.rate) for one in reports])
+    return AgreedCall(
+        steps.unequal_loops([one.loops for one in reports]),
+        calls_until_value_check([CallRate(*one.rate) for one in reports]),
     )
 
 
@@ -167,7 +170,7 @@ def _compare_ends(places: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def calls_until_next(rates: Sequence[CallRate]) -> int:
+def calls_until_value_check(rates: Sequence[CallRate]) -> int:
     """Return how many calls the ranks make before they compare values again."""
     # The rank that came last waited least: its time is what an agreement costs.
     seconds = max(_SECONDS, min(rate.query for rate in rates) / _SHARE)

@@ -14,7 +14,7 @@ from typing import Any
 
 from allranks.callsite import is_users
 from allranks.digest import digest, show
-from allranks.gate.lockstep.loops import Loop, loops_around_line
+from allranks.gate.lockstep.loops import SourceLoop, loops_around_line
 from allranks.gate.lockstep.steps import LoopElement, LoopPosition
 
 # Hooks that return the number of the batch that a loop variable holds, None if it holds none.
@@ -26,7 +26,7 @@ label_hooks: list[Callable[[Any], str]] = []
 _MOST_ELEMENTS = 10_000
 
 # A place in code: its counting loops, with the names that they have on every rank.
-_Named = Sequence[tuple[str, Loop]]
+_Named = Sequence[tuple[str, SourceLoop]]
 
 
 def read_loop_counts(thread: int) -> LoopPosition:
@@ -73,7 +73,7 @@ def _stable_name(value: Any, all_collections: bool) -> str:
     return next(filter(None, found), "")
 
 
-def _iterated_collection(loop: Loop, frame: FrameType) -> Any:
+def _iterated_collection(loop: SourceLoop, frame: FrameType) -> Any:
     if loop.over.startswith("{"):
         with contextlib.suppress(ValueError):
             return ast.literal_eval(loop.over)
@@ -101,7 +101,7 @@ def _frames_in_loops(thread: int) -> Iterator[tuple[FrameType, _Named]]:
         frame = frame.f_back
 
 
-def _loop_count(loop: Loop, variables: Any) -> int | None:
+def _loop_count(loop: SourceLoop, variables: Any) -> int | None:
     if loop.counter:
         value = variables.get(loop.counter)
         return value if type(value) is int else None

@@ -22,8 +22,8 @@ T = TypeVar("T")
 _MEMORY, _LIKENESS = 8192, 64
 
 
-class Predictor(Generic[T]):
-    """The past calls of one group, and the predicted next call. Calls are compared by identity.
+class CallPredictor(Generic[T]):
+    """Stores the past calls of one group, and predicts the next call. Calls are compared by identity.
 
     ``count`` is how many calls were made. ``expected`` is the predicted call; None if there is no prediction.
     """
@@ -39,19 +39,19 @@ class Predictor(Generic[T]):
         self._learnt = 0
         self._next: Callable[[], T]
 
-    def advance(self) -> None:
+    def count_predicted_call(self) -> None:
         """Count the predicted call as made."""
         self.count += 1
         self.expected = self._next()
 
-    def learn(self, call: T) -> None:
+    def count_agreed_call(self, call: T) -> None:
         """Count a call as made that was not predicted, and on which all ranks have agreed."""
         self._append_to_past()
         self._past.append(call)
         self.count += 1
-        self._predict_cycle(_like_of_now(self._past))
+        self._predict_cycle(_most_similar_position(self._past))
 
-    def undo(self) -> None:
+    def remove_last_call(self) -> None:
         """Remove the last call, which failed, from the count. After this, no call is predicted."""
         if self.count > self._learnt:
             self.count -= 1
@@ -61,11 +61,11 @@ class Predictor(Generic[T]):
             self.count -= 1
         self._predict_cycle(None)
 
-    def call(self, number: int) -> T | None:
+    def stored_call(self, call_number: int) -> T | None:
         """Return the call with this number (the first is 1); None if it was not made, or is not stored any more."""
-        if self._learnt < number <= self.count:
-            return self._round[(number - self._learnt - 1) % len(self._round)]
-        return self._past[-1] if number == self._learnt and self._past else None
+        if self._learnt < call_number <= self.count:
+            return self._round[(call_number - self._learnt - 1) % len(self._round)]
+        return self._past[-1] if call_number == self._learnt and self._past else None
 
     def _predict_cycle(self, place: int | None) -> None:
         """Predict a cycle: the calls from after this position in the past up to the present. None: predict nothing."""
@@ -83,7 +83,7 @@ class Predictor(Generic[T]):
         del self._past[:-_MEMORY]
 
 
-def _like_of_now(past: Sequence[T]) -> int | None:
+def _most_similar_position(past: Sequence[T]) -> int | None:
     """Return the position in the past that is most similar to the present; None if the last call is new.
 
     It is an earlier position of the last call, at which the longest run of the same calls ends. Of several equal runs

@@ -1,4 +1,4 @@
-"""Check that one group of ranks makes the same calls: a predicted call is made at once, others need an agreement first.
+"""Check that the ranks of one group make the same calls. A call that was not predicted needs an agreement first.
 
 To agree, the ranks enter an exchange (world/exchange.py), the k-th of this group. Ranks enter it because the call is
 unpredicted for all of them, or because they have diverged already. A rank that diverged with a predicted call waits in
@@ -25,12 +25,12 @@ from typing import Any
 
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, RankDied, name_ranks
+from allranks.gate.lockstep import outcome
 from allranks.gate.lockstep.branches import Frames
-from allranks.gate.lockstep.calls import Call, call_ticket, mismatch_of_calls
-from allranks.gate.lockstep.outcome import NEVER, Agreed, Divergence, GoToExchange, RankReport, judge_calls, outcome_of
-from allranks.gate.lockstep.predictor import Predictor
+from allranks.gate.lockstep.calls import GroupCall, mismatch_of_calls, ticket_of_call
+from allranks.gate.lockstep.predictor import CallPredictor
 from allranks.gate.lockstep.steps import GroupSteps, LoopElement, LoopPosition, describe_innermost_loop
-from allranks.gate.lockstep.world_order import Query, is_past_call, merge_queries
+from allranks.gate.lockstep.world_order import GroupQuery, is_past_call, merge_queries
 from allranks.world import main_rank_section
 from allranks.world.base import World
 from allranks.world.claims import Ticket
@@ -60,9 +60,9 @@ def group_key(rank: int) -> str:
 
 
 class CallSequence:
-    """The calls of one group on this rank.
+    """The sequence of calls that this rank makes with one process group.
 
-    Only the training thread uses ``predictor`` and ``inside``; the monitor's threads may call ``agree`` too.
+    Only the training thread uses ``predictor`` and ``inside``; the monitor's threads may call ``agree_on_call``, too.
 
     - ``inside``: the rank is within its last call.
     - ``executing()``: nothing in that call is left to agree on.
@@ -78,7 +78,7 @@ class CallSequence:
         self.side_label = side_label
         self.name = "all ranks" if len(members) == world.size else _name_of(members)
         self.name += f", {side_label}" if side_label else ""
-        self.predictor: Predictor[Call] = Predictor()
+        self.predictor: CallPredictor[GroupCall] = CallPredictor()
         self.inside = False
         self.executing: Callable[[], bool] = lambda: False
         self.steps = GroupSteps()
@@ -88,17 +88,17 @@ class CallSequence:
         # Its frames in the program; and the error of a call for which ranks are missing, because their programs have
         # ended in order.
         self.frames: Callable[[], Frames] = list
-        self.departure: Callable[[RankDied, int, Call], AllranksError] = lambda error, *_: error
+        self.departure: Callable[[RankDied, int, GroupCall], AllranksError] = lambda error, *_: error
         # Whether values are compared beside calls; the number of the next call on which the ranks agree though it is
         # predicted; when and at which call they agreed last, and how long that took.
         self.compares_values = False
-        self.next_agreement = NEVER
+        self.next_agreement = outcome.NEVER
         self._last_agreement = (world.clock.now(), 0, 0.0)
         # Called before the ranks agree: raises Mismatch where a transfer is known to be wrong.
         self.check_transfers: Callable[[], None] = lambda: None
         # How the loop position of a predicted call deviates from the predicted position, in words.
         self._deviation = ""
-        self.known: dict[str, Call] = {}
+        self.known: dict[str, GroupCall] = {}
         self.pending_error: AllranksError | None = None
         self.error_raised = False
         self._world = world
@@ -121,23 +121,23 @@ class CallSequence:
         )
 
     @property
-    def place(self) -> int:
+    def call_position(self) -> int:
         """This rank's position in the call sequence, in halves of a call (calls.py)."""
         return 2 * self.predictor.count - self.inside
 
-    def canonical(self, call: Call) -> Call:
-        """Return the one object that represents all calls that are equal to this call."""
+    def canonical_call(self, call: GroupCall) -> GroupCall:
+        """Return one object for all calls that are equal to this one, so that ``is`` compares calls."""
         return self.known.setdefault(call.digest, call)
 
-    def enter(
+    def enter_call(
         self,
-        call: Call,
+        call: GroupCall,
         timeout: float | None = None,
         *,
-        inside: bool = False,
+        is_inside: bool = False,
         values: Values = list,
     ) -> None:
-        """Make ``call`` the next call of this group; it must be a result of ``canonical``.
+        """Wait until this rank may make ``call``, a result of ``canonical_call``, as its next call of the group.
 
         The ranks agree on the call first, unless it was predicted, the program's loops are where they were predicted to
         be, and no check is due. ``values()`` returns the arguments that must be equal on all ranks.
@@ -145,35 +145,36 @@ class CallSequence:
         number, steps, now = self.predictor.count, self.steps, self.position()
         predicted, due = self.predictor.expected is call, number == steps.due
         usual = predicted and (not due or steps.is_expected(now))
-        self._deviation = steps.deviation(now) if predicted and not usual else ""
+        self._deviation = steps.describe_deviation(now) if predicted and not usual else ""
         agreed_on = due and number >= self.next_agreement
         labels = [] if usual and not steps.checks_every_call and not agreed_on else self.labels()
         must_agree = bool(not usual or agreed_on or labels)
         if must_agree:
-            self.agree(call, timeout, now=now, labels=labels, values=values() if self.compares_values else ())
+            compared = values() if self.compares_values else ()
+            self.agree_on_call(call, timeout, loop_position=now, labels=labels, values=compared)
         # In this order, so that the place is never beyond where this rank is.
-        self.inside = inside
+        self.inside = is_inside
         if predicted:
-            self.predictor.advance()
+            self.predictor.count_predicted_call()
         else:
-            self.predictor.learn(call)
+            self.predictor.count_agreed_call(call)
         if must_agree or number == steps.due:
-            steps.record(number, now, agreed=must_agree)
+            steps.record_call(number, now, is_agreed=must_agree)
 
-    def agree(
+    def agree_on_call(
         self,
-        call: Call,
+        call: GroupCall,
         timeout: float | None = None,
         *,
-        elsewhere: Places | None = None,
-        now: LoopPosition | None = None,
+        other_positions: Places | None = None,
+        loop_position: LoopPosition | None = None,
         labels: Sequence[LoopElement] = (),
         values: Sequence[LoopElement] = (),
     ) -> None:
-        """Wait until all ranks of the group have this position and this call; **every rank of the group must call**.
+        """Wait until all ranks of the group report this position and this call; **every rank of the group must call**.
 
-        - ``elsewhere``: the positions in other groups, by name, with the ranks of these groups; compared too.
-        - ``now``: the position of the loops around the call.
+        - ``other_positions``: the positions in other groups, by name, with the ranks of these groups; compared too.
+        - ``loop_position``: the position of the loops around the call.
         - ``labels``: the elements at which these loops are.
         - ``values``: the arguments of the call.
 
@@ -188,14 +189,13 @@ class CallSequence:
             before = None if self.side_label else progress.enter("exchange", f"all ranks before {call}")
             begin = self._world.clock.now()
             try:
-                steps = [self.steps.loop_progress(now) if now else {}, list(map(list, labels)), list(map(list, values))]
-                self._exchange_reports(
-                    call, self.place, elsewhere or {}, timeout=timeout, steps=[*steps, self._recent_call_rate(begin)]
-                )
+                loops = self.steps.loop_progress(loop_position) if loop_position else {}
+                steps = [loops, list(map(list, labels)), list(map(list, values)), self._recent_call_rate(begin)]
+                self._exchange_reports(call, self.call_position, other_positions or {}, timeout=timeout, steps=steps)
                 ended = self._world.clock.now()
                 self._last_agreement = ended, self.predictor.count, ended - begin
             except AllranksError as error:
-                number = self.place // 2 + 1
+                number = self.call_position // 2 + 1
                 known = self.departure(error, number, call) if isinstance(error, RankDied) else error
                 if known is not error:
                     raise known from None
@@ -205,9 +205,9 @@ class CallSequence:
                 if before is not None:
                     progress.leave(before)
 
-    def query(self, number: int) -> Query | None:
-        """Return the merged query of the ranks that wait in exchange ``number`` of this group; None if none waits."""
-        reported = map(loads, self._read_queries(number))
+    def read_query(self, exchange_number: int) -> GroupQuery | None:
+        """Return the merged query of the ranks that wait in this exchange of the group; None if none waits."""
+        reported = map(loads, self._read_queries(exchange_number))
         return merge_queries((one["places"], one["world_exchanges"]) for one in reported)
 
     def _read_queries(self, number: int) -> Iterator[bytes]:
@@ -217,38 +217,40 @@ class CallSequence:
                 return
             yield text
 
-    def is_past(self, places: Mapping[str, int]) -> bool:
-        """Return whether this rank is past the position of this group in ``places``; False if ``places`` has none."""
-        place = places.get(self.name)
+    def is_past(self, positions: Mapping[str, int]) -> bool:
+        """Return whether this rank is past this group's position in ``positions``; False if it has none."""
+        place = positions.get(self.name)
         if place is None:
             return False
-        return self.place > place or (self.place == place and self.inside and self.executing())
+        return self.call_position > place or (self.call_position == place and self.inside and self.executing())
 
     @property
-    def last_call(self) -> Call | None:
+    def last_call(self) -> GroupCall | None:
         """The call that this rank made last; None if it has made none."""
-        return self.predictor.call(self.predictor.count)
+        return self.predictor.stored_call(self.predictor.count)
 
-    def last(self) -> Ticket:
+    def last_ticket(self) -> Ticket:
         """Return the ticket of the call that this rank made last."""
-        return call_ticket(self.last_call)
+        return ticket_of_call(self.last_call)
 
-    def answer(self, number: int, world_exchange: int) -> int:
-        """Enter exchange ``number`` for the training thread; return the world's exchange that all must enter, or 0.
+    def enter_for_training_thread(self, exchange_number: int, world_exchange: int) -> int:
+        """Enter this exchange for the training thread; return the world's exchange that all must enter, or 0.
 
         The training thread is past the position of the other ranks, or in the exchange ``world_exchange``. An error is
         stored, to be raised later. Does nothing if the training thread has entered meanwhile. Only the monitor's
         threads may call this.
         """
         with self._lock:
-            if self.pending_error is None and self._exchanger.count < number:
+            if self.pending_error is None and self._exchanger.count < exchange_number:
                 try:
-                    return self._exchange_reports(None, self.place, {}, timeout=None, world_exchange=world_exchange)
+                    return self._exchange_reports(
+                        None, self.call_position, {}, timeout=None, world_exchange=world_exchange
+                    )
                 except AllranksError as error:
                     self.pending_error = error
         return 0
 
-    def report_place(self) -> bool:
+    def report_position(self) -> bool:
         """Report this rank's position in the exchange of the world in which it waits; return whether it was reported.
 
         It is not reported if a rank with the same or an earlier position has reported. The thread that waits in the
@@ -256,20 +258,20 @@ class CallSequence:
         """
         world_exchanges = self._world.program_exchanges
         for i in count():
-            there = world_exchanges.claim(f"{self._prefix}{i}", [self._world.rank, self.place])
-            if there is None or there[1] <= self.place:
+            there = world_exchanges.claim(f"{self._prefix}{i}", [self._world.rank, self.call_position])
+            if there is None or there[1] <= self.call_position:
                 return there is None
         raise AssertionError
 
-    def reported_place(self, world_exchange: int) -> int | None:
+    def reported_position(self, world_exchange: int) -> int | None:
         """Return the earliest position in this group that ranks reported in an exchange of the world; else None."""
         reported = (self._world.program_exchanges.read(world_exchange, f"{self._prefix}{i}") for i in count())
         return min((one[1] for one in iter(lambda: next(reported), None)), default=None)
 
-    def started_call(self, reported: int) -> Ticket | None:
-        """Return the call that this rank has started, but a rank at the ``reported`` position has not; else None."""
-        number = reported // 2 + 1
-        return call_ticket(self.predictor.call(number)) if is_past_call(self.place, reported) else None
+    def started_call(self, reported_position: int) -> Ticket | None:
+        """Return the call that this rank has started, but a rank at ``reported_position`` has not; else None."""
+        call = self.predictor.stored_call(reported_position // 2 + 1)
+        return ticket_of_call(call) if is_past_call(self.call_position, reported_position) else None
 
     def set_error(self, pending_error: AllranksError) -> None:
         """Store an error for the training thread to raise at the next agreement, unless an error is stored already."""
@@ -277,13 +279,13 @@ class CallSequence:
             self.pending_error = self.pending_error or pending_error
 
     @property
-    def exchanges(self) -> int:
+    def exchange_count(self) -> int:
         """How many exchanges of the group this rank has entered."""
         return self._exchanger.count
 
     def _exchange_reports(
         self,
-        call: Call | None,
+        call: GroupCall | None,
         place: int,
         elsewhere: Places,
         *,
@@ -306,16 +308,16 @@ class CallSequence:
             )
         finally:
             self._withdraw_query()
-        found = outcome_of(value)
-        if isinstance(found, GoToExchange):
+        found = outcome.outcome_of(value)
+        if isinstance(found, outcome.GoToExchange):
             if call is not None:
-                self._world.program_exchanges.join_diverged(call_ticket(call), limit)
+                self._world.program_exchanges.join_diverged(ticket_of_call(call), limit)
             return found.world_exchange
-        if isinstance(found, Agreed):
+        if isinstance(found, outcome.AgreedCall):
             self.steps.unshared.update(found.unequal)
             if self.compares_values:
                 self.next_agreement = self.predictor.count + found.calls
-        if isinstance(found, Divergence):
+        if isinstance(found, outcome.CallDivergence):
             self._raise_divergence(call, place, found, timeout=limit)
         return 0
 
@@ -324,9 +326,11 @@ class CallSequence:
         return [now - at, self.predictor.count - number, took]
 
     def _compare_reports(self, values: Sequence[Value]) -> Value:
-        return judge_calls([RankReport(*value) for value in values], self.members).value()
+        return outcome.judge_calls([outcome.RankReport(*value) for value in values], self.members).to_value()
 
-    def _raise_divergence(self, call: Call | None, place: int, found: Divergence, *, timeout: float) -> None:
+    def _raise_divergence(
+        self, call: GroupCall | None, place: int, found: outcome.CallDivergence, *, timeout: float
+    ) -> None:
         """Raise, on every rank, the error that says what differs; the first rank of each group sends its call."""
         number, groups = found.number, found.groups
         ranks = [[self.members[position] for position in positions] for positions in groups]
@@ -334,7 +338,7 @@ class CallSequence:
         mine = call if place // 2 + 1 == number else None
         words = None
         if leads:
-            words = self._message_of(mine or self.predictor.call(number))
+            words = self._message_of(mine or self.predictor.stored_call(number))
             words |= {
                 "step": (mine and self._deviation) or self._describe_place(),
                 "deviates": bool(mine and self._deviation),
@@ -351,7 +355,7 @@ class CallSequence:
         last = self.steps.last
         return describe_innermost_loop(last) if last and self.predictor.count == self.steps.due else ""
 
-    def _message_of(self, call: Call | None) -> dict[str, Any]:
+    def _message_of(self, call: GroupCall | None) -> dict[str, Any]:
         unknown = {"what": "a call of long ago", "where": "", "lines": [], "details": [], "digest": ""}
         return call.to_message() if call else unknown
 

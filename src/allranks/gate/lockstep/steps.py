@@ -1,4 +1,4 @@
-"""Compare how far loops advance from call to call: a rank that skipped a step has advanced farther.
+"""Compare how far the program's loops advance between calls, to find ranks that skipped a step.
 
 Ranks that skip different steps make the same calls: only the loops around the calls differ. So a rank predicts the
 advance of its loops at the next call, by the rule by which it predicts the call (predictor.py). If the advance is as
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
 from typing import Any, NamedTuple
 
-from allranks.gate.lockstep.predictor import Predictor
+from allranks.gate.lockstep.predictor import CallPredictor
 from allranks.world.claims import by_claim, describe_groups
 
 # A loop, as it is named on every rank: ``k in the loop at train.py:8``.
@@ -43,14 +43,17 @@ class LoopPosition(NamedTuple):
 
     loops: Counts = ()
 
-    def since(self, before: LoopPosition) -> LoopPosition:
-        """Return the advance of all loops since ``before``; without loops if the outermost loop has started again."""
-        loops = _count_differences(self.loops, before.loops)
+    def advance_since(self, earlier: LoopPosition) -> LoopPosition:
+        """Return how far each loop has advanced since ``earlier``.
+
+        The result has no loops if the outermost loop started again.
+        """
+        loops = _count_differences(self.loops, earlier.loops)
         return LoopPosition(() if loops and loops[0][1] < 0 else loops)
 
 
 class LoopElement(NamedTuple):
-    """The element at which a loop is.
+    """The element that a loop is working on.
 
     ``loop`` is the loop, ``element`` a description of the element, and ``elements`` an order-free digest of all
     elements.
@@ -61,14 +64,16 @@ class LoopElement(NamedTuple):
     elements: str
 
 
-def compare_labels(reported: Iterable[tuple[int, Iterable[LoopElement]]]) -> tuple[str, dict[str, list[int]]] | None:
+def compare_labels(
+    elements_by_rank: Iterable[tuple[int, Iterable[LoopElement]]],
+) -> tuple[str, dict[str, list[int]]] | None:
     """Return a loop over equal elements in which ranks are at different elements, and the ranks by element.
 
     None if there is no such loop. Ranks that iterate over different elements are not compared.
     """
     ranks: dict[tuple[str, str], dict[str, list[int]]] = {}
     for (loop, element, elements), those in by_claim(
-        (rank, label) for rank, labels in reported for label in labels
+        (rank, label) for rank, labels in elements_by_rank for label in labels
     ).items():
         ranks.setdefault((loop, elements), {})[element] = those
     return next(((loop, by_words) for (loop, _), by_words in ranks.items() if len(by_words) > 1), None)
@@ -80,7 +85,7 @@ def _count_differences(now: Counts, before: Counts) -> Counts:
 
 
 class GroupSteps:
-    """The positions, in the program's loops, of one group's calls on this rank.
+    """Tracks at which counts of the program's loops this rank makes its calls of one group.
 
     - ``due``: the number of calls before the next call that is checked even if it was predicted.
     - ``agreed``: the position of the last agreement of all ranks; None if loops cannot be compared with it any more.
@@ -99,7 +104,7 @@ class GroupSteps:
         self.last: LoopPosition | None = None
         self.agreed: LoopPosition | None = None
         self.unshared: set[Key] = set()
-        self._predictor: Predictor[LoopPosition] = Predictor()
+        self._predictor: CallPredictor[LoopPosition] = CallPredictor()
         # How far on the last call came, and all such by themselves, so that equal ones are one object.
         self._before: LoopPosition | None = None
         self._known: dict[LoopPosition, LoopPosition] = {}
@@ -115,39 +120,41 @@ class GroupSteps:
         self.checks_every_call = False
 
     @property
-    def expected(self) -> LoopPosition | None:
+    def expected_advance(self) -> LoopPosition | None:
         """The predicted advance at the next call that is checked; None if there is no prediction."""
         return self._predictor.expected or self._before
 
-    def since(self, now: LoopPosition) -> LoopPosition:
+    def advance_at_call(self, loop_position: LoopPosition) -> LoopPosition:
         """Return the advance at a call; the expected advance if the outermost loop has started again."""
-        if self._compared is None or self._compared[0] is not now:
-            found, expected = now.since(self.last or now), self.expected
+        if self._compared is None or self._compared[0] is not loop_position:
+            found, expected = loop_position.advance_since(self.last or loop_position), self.expected_advance
             if expected and not found.loops:
                 found = expected
-            self._compared = now, self._known.setdefault(found, found)
+            self._compared = loop_position, self._known.setdefault(found, found)
         return self._compared[1]
 
-    def is_expected(self, now: LoopPosition) -> bool:
+    def is_expected(self, loop_position: LoopPosition) -> bool:
         """Return whether the advance at a predicted call that is due is as predicted, as far as that can be known."""
         if self._regular < _SETTLED:
             return True
-        found = (self._is_multiple_of_increment(key, by) for key, by, _ in self._deviations(now))
-        return self.expected is not None and not any(found)
+        found = (self._is_multiple_of_increment(key, by) for key, by, _ in self._deviations(loop_position))
+        return self.expected_advance is not None and not any(found)
 
-    def deviation(self, now: LoopPosition) -> str:
+    def describe_deviation(self, loop_position: LoopPosition) -> str:
         """Return a description of an unexpected advance at a call; "" if the advance is as expected.
 
         For example: ``k = 3 in the loop at train.py:8, without a call at k = 2``.
         """
-        return next((_describe_unusual_advance(*one, dict(now.loops)) for one in self._deviations(now)), "")
+        return next(
+            (_describe_unusual_advance(*one, dict(loop_position.loops)) for one in self._deviations(loop_position)), ""
+        )
 
     def _deviations(self, now: LoopPosition) -> list[tuple[Key, int, int]]:
         """Return the loops that have not advanced as predicted, outermost first: (loop, advance, usual advance).
 
         Empty if a loop around them has advanced as predicted: then the loops within that loop have started again.
         """
-        since, expected = self.since(now), self.expected
+        since, expected = self.advance_at_call(now), self.expected_advance
         if expected is None or since is expected:
             return []
         usual, found = dict(expected.loops), []
@@ -163,44 +170,44 @@ class GroupSteps:
         increment = self._increments.get(key, 0)
         return increment > 0 and by % increment == 0 and key in self._shared
 
-    def loop_progress(self, now: LoopPosition) -> dict[Key, list[int | None]]:
+    def loop_progress(self, loop_position: LoopPosition) -> dict[Key, list[int | None]]:
         """Return, for each loop, [advance, count, increment].
 
         The advance is since the last agreement of all ranks; None if it cannot be compared. The increment is 0 if the
         loop has not advanced yet.
         """
-        by = dict(now.since(self.agreed).loops) if self.agreed else {}
+        by = dict(loop_position.advance_since(self.agreed).loops) if self.agreed else {}
         found: dict[Key, list[int | None]] = {}
-        for key, at in now.loops:
+        for key, at in loop_position.loops:
             increment = self._increments.get(key)
             found[key] = [by.get(key) if key in self._shared and increment != 0 else None, at, increment or 0]
         return found
 
-    def record(self, count: int, now: LoopPosition, *, agreed: bool) -> None:
-        """Record the loop position ``now`` of a call that is made after ``count`` others.
+    def record_call(self, calls_before: int, loop_position: LoopPosition, *, is_agreed: bool) -> None:
+        """Record the loop position ``loop_position`` of a call that is made after ``calls_before`` others.
 
-        ``agreed``: all ranks agreed on the call.
+        ``is_agreed``: all ranks agreed on the call.
         """
-        if self.last is not None and (count == self.due or self._stride == 1):
-            since = self.since(now)
-            self._regular = self._regular + 1 if agreed or since is self.expected else 0
+        if self.last is not None and (calls_before == self.due or self._stride == 1):
+            since = self.advance_at_call(loop_position)
+            self._regular = self._regular + 1 if is_agreed or since is self.expected_advance else 0
             if self._stride == 1:
-                self._update_increments(now.since(self.last), agreed=agreed)
+                self._update_increments(loop_position.advance_since(self.last), agreed=is_agreed)
             if self._predictor.expected is since:
-                self._predictor.advance()
+                self._predictor.count_predicted_call()
             else:
-                self._predictor.learn(since)
+                self._predictor.count_agreed_call(since)
             self._before = since
-        if agreed:
-            self.agreed = now
-            self._shared = {*self._shared, *(key for key, _ in now.loops)} - self.unshared
-        elif self.last and self.last.loops and not now.since(self.last).loops:
+        if is_agreed:
+            self.agreed = loop_position
+            self._shared = {*self._shared, *(key for key, _ in loop_position.loops)} - self.unshared
+        elif self.last and self.last.loops and not loop_position.advance_since(self.last).loops:
             self.agreed = None
-        self.last, self._compared = now, None
-        least = max((stride for calls, stride in _STRIDES.items() if count >= calls), default=1)
+        self.last, self._compared = loop_position, None
+        least = max((stride for calls, stride in _STRIDES.items() if calls_before >= calls), default=1)
         if least > 1 and not self.checks_every_call:
-            self._thin_out(least, is_asked=agreed and count == self.due)
-        self.due = count + self._stride
+            self._thin_out(least, is_asked=is_agreed and calls_before == self.due)
+        self.due = calls_before + self._stride
 
     def _update_increments(self, since: LoopPosition, *, agreed: bool) -> None:
         for key, by in since.loops:
@@ -214,22 +221,25 @@ class GroupSteps:
         self._asked += is_asked
         if self._stride < least or self._asked >= _MOST_ASKED:
             self._stride = max(least, 2 * self._stride + 1)
-            self._asked, self._predictor, self._before = 0, Predictor(), None
+            self._asked, self._predictor, self._before = 0, CallPredictor(), None
 
 
-def unequal_loops(reported: Sequence[Mapping[Key, Sequence[Any]]]) -> list[Key]:
-    """Return the loops whose counts differ between ranks: each rank counts something of its own in them."""
-    keys = dict.fromkeys(key for loops in reported for key in loops)
-    return [key for key in keys if len({loops[key][1] if key in loops else None for loops in reported}) > 1]
+def unequal_loops(progress_by_rank: Sequence[Mapping[Key, Sequence[Any]]]) -> list[Key]:
+    """Return the loops whose counts differ between ranks, because each rank counts something rank-local in them."""
+    keys = dict.fromkeys(key for loops in progress_by_rank for key in loops)
+    return [key for key in keys if len({loops[key][1] if key in loops else None for loops in progress_by_rank}) > 1]
 
 
-def compare_advances(reported: Iterable[tuple[int, Mapping[Key, Sequence[Any]]]]) -> tuple[str, Sequence[int]] | None:
-    """Compare how far loops advanced since all ranks agreed; ``reported`` are pairs (rank, ``Steps.loop_progress``).
+def compare_advances(
+    progress_by_rank: Iterable[tuple[int, Mapping[Key, Sequence[Any]]]],
+) -> tuple[str, Sequence[int]] | None:
+    """Compare how far loops advanced since all ranks agreed; ``progress_by_rank`` are pairs (rank,
+    ``GroupSteps.loop_progress``).
 
     Return None if the advance is equal, as far as the ranks know. Else return a description of the outermost loop that
     differs, and the ranks that skipped a call or made one more.
     """
-    reports = list(reported)
+    reports = list(progress_by_rank)
     for key in dict.fromkeys(key for _, loops in reports for key in loops):
         ranks: dict[tuple[int, int], list[int]] = {}
         strides = set()
@@ -250,9 +260,9 @@ def compare_advances(reported: Iterable[tuple[int, Mapping[Key, Sequence[Any]]]]
     return None
 
 
-def describe_innermost_loop(now: LoopPosition) -> str:
+def describe_innermost_loop(loop_position: LoopPosition) -> str:
     """Return the count of the innermost loop, e.g. ``k = 3 in the loop at train.py:8``; "" if there is no loop."""
-    return "".join(_describe_count(key, count) for key, count in now.loops[-1:])
+    return "".join(_describe_count(key, count) for key, count in loop_position.loops[-1:])
 
 
 def _describe_count(key: Key, count: int) -> str:

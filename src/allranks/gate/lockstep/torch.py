@@ -29,10 +29,10 @@ from torch.distributed.algorithms import join
 
 from allranks.errors import ContradictingSigns
 from allranks.gate.lockstep import call_sites
-from allranks.gate.lockstep.c10d import KINDS, describe, describe_group
-from allranks.gate.lockstep.calls import Call, make_call
-from allranks.gate.lockstep.monitor import Monitor
-from allranks.gate.lockstep.predictor import Predictor
+from allranks.gate.lockstep.c10d import KINDS, describe_group, describe_operation
+from allranks.gate.lockstep.calls import GroupCall, make_call
+from allranks.gate.lockstep.monitor import LockstepMonitor
+from allranks.gate.lockstep.predictor import CallPredictor
 from allranks.gate.lockstep.sequence import CallSequence
 from allranks.gate.lockstep.signatures.torch import METHODS, MethodSignature, Signature, signature_of
 from allranks.gate.lockstep.training import torch as training
@@ -49,13 +49,13 @@ _DEEPEST = 12
 _c10d: Any = dist.distributed_c10d
 
 # A call from a line, with what is needed to make it; and the objects that must live as long as its key is kept.
-_Site = tuple[Call, CallSequence, Predictor[Call], tuple[Any, ...]]
+_Site = tuple[GroupCall, CallSequence, CallPredictor[GroupCall], tuple[Any, ...]]
 
 
-class _ThreadWatch:
-    """The watch of the collectives of one thread, and of autograd's threads that work for it."""
+class _CollectiveWatch:
+    """Compares the collectives of one thread over ranks, including those of autograd's threads that work for it."""
 
-    def __init__(self, monitor: Monitor, same_lines: bool) -> None:
+    def __init__(self, monitor: LockstepMonitor, same_lines: bool) -> None:
         self.timeout: float | None = None
         self._monitor = monitor
         self._same_lines = same_lines
@@ -67,7 +67,7 @@ class _ThreadWatch:
         """Return whether this thread is not the training thread."""
         return not self._monitor.is_training_thread()
 
-    def begin(
+    def begin_collective(
         self, form: Signature, group: Any, frame: FrameType | None, sites: dict[Any, _Site] | None = None
     ) -> _Site | None:
         """Wait until this rank may start a collective.
@@ -87,12 +87,12 @@ class _ThreadWatch:
             (self._sites if sites is None else sites)[key] = site
         made, sequence, predictor, _ = site
         if predictor.expected is made and predictor.count != sequence.steps.due:
-            predictor.advance()
+            predictor.count_predicted_call()
         else:
-            sequence.enter(made, self.timeout)
+            sequence.enter_call(made, self.timeout)
         return site
 
-    def transfer(self, original: Any, group: Any, tensors: Any, peer: int, tag: int, *, sends: bool) -> Any:
+    def start_transfer(self, original: Any, group: Any, tensors: Any, peer: int, tag: int, *, sends: bool) -> Any:
         """Record a send or receive, start it with ``original``, and return its Work."""
         ranks = _c10d._world.pg_group_ranks.get(group, {})
         globally = next((rank for rank, within in ranks.items() if within == peer), None)
@@ -101,18 +101,18 @@ class _ThreadWatch:
         ends = (dist.get_rank(), globally) if sends else (globally, dist.get_rank())
         form = f"{tensors[0].numel()} x {str(tensors[0].dtype).removeprefix('torch.')}"
         line = _frame_outside_torch(_getframe(2))
-        where = "" if line is None else call_sites.describe(line)
-        post = self._monitor.transfers.post((group.group_name, *ends, tag), form, where, sends=sends)
+        where = "" if line is None else call_sites.describe_call_site(line)
+        post = self._monitor.transfers.post_transfer((group.group_name, *ends, tag), form, where, sends=sends)
         work = original(group, tensors, peer, tag)
         if work is not None:
             _posts[work] = post
         return work
 
-    def wait(self, post: PostedTransfer, go_on: Callable[[], Any]) -> Any:
+    def wait_for_transfer(self, post: PostedTransfer, go_on: Callable[[], Any]) -> Any:
         """Wait for a send or receive by calling ``go_on``, compare it, and return what ``go_on`` returned."""
-        with self._monitor.transfers.waiting(post):
+        with self._monitor.transfers.record_waiting(post):
             result = go_on()
-        self._monitor.transfers.complete(post)
+        self._monitor.transfers.compare_receive(post)
         return result
 
     def _site_of_call(
@@ -122,22 +122,26 @@ class _ThreadWatch:
         if len(members) < 2:
             return None
         monitor = self._monitor
-        sequence = monitor.side_sequence(members, f"group {group.group_name}") if is_side else monitor.sequence(members)
-        where = "" if line is None else call_sites.describe(line)
+        sequence = (
+            monitor.side_sequence(members, f"group {group.group_name}") if is_side else monitor.call_sequence(members)
+        )
+        where = "" if line is None else call_sites.describe_call_site(line)
         compared = (
             ""
             if line is None or not (KINDS[form[0]].is_symmetric and self._same_lines)
-            else call_sites.comparable_text(line)
+            else call_sites.call_site_without_folders(line)
         )
         name, reduction, root, *tensors = form
         reduced = "" if reduction is None else _c10d.ReduceOp.RedOpType(reduction).name.lower()
         among = "" if group is dist.group.WORLD else describe_group(group.group_name, group.group_desc, members)
-        what, listed = describe(name, reduced, root, tensors, among=among)
-        made = sequence.canonical(make_call(what, where, lines=listed, key=f"{group.group_name} {compared}"))
+        what, listed = describe_operation(name, reduced, root, tensors, group_text=among)
+        made = sequence.canonical_call(
+            make_call(what, where, lines=listed, hidden_key=f"{group.group_name} {compared}")
+        )
         return made, sequence, sequence.predictor, (group, *(() if line is None else call_sites.code_objects(line)))
 
 
-_watch: _ThreadWatch | None = None
+_watch: _CollectiveWatch | None = None
 # The open blocks of ``DistributedDataParallel.join``: in them, a rank without data makes the collectives of the others
 # from another line.
 _joins: list[Any] = []
@@ -146,7 +150,7 @@ _posts: WeakKeyDictionary[Any, PostedTransfer] = WeakKeyDictionary()
 
 
 @contextmanager
-def watched(monitor: Monitor, *, same_lines: bool, timeout: float | None) -> Iterator[None]:
+def compare_collectives(monitor: LockstepMonitor, *, same_lines: bool, timeout: float | None) -> Iterator[None]:
     """Compare the collectives of this thread in a block; do nothing if torch.distributed is not initialised."""
     global _watch
     if not (dist.is_available() and dist.is_initialized()):
@@ -167,20 +171,22 @@ def watched(monitor: Monitor, *, same_lines: bool, timeout: float | None) -> Ite
         _watch = before
 
 
-def wrapped(monitor: Monitor, fn: Callable[..., Any], *, same_lines: bool, timeout: float | None) -> Callable[..., Any]:
+def wrap_function(
+    monitor: LockstepMonitor, fn: Callable[..., Any], *, same_lines: bool, timeout: float | None
+) -> Callable[..., Any]:
     """Return ``fn`` wrapped so that its collectives are compared."""
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with watched(monitor, same_lines=same_lines, timeout=timeout):
+        with compare_collectives(monitor, same_lines=same_lines, timeout=timeout):
             return fn(*args, **kwargs)
 
     return wrapper
 
 
 @functools.cache
-def _watch_of(monitor: Monitor, same_lines: bool) -> _ThreadWatch:
-    return _ThreadWatch(monitor, same_lines)
+def _watch_of(monitor: LockstepMonitor, same_lines: bool) -> _CollectiveWatch:
+    return _CollectiveWatch(monitor, same_lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +277,7 @@ def _comparing_kernel(operation: Any, below: Any) -> Callable[..., Any]:
             return go_on()
         given = {**dict(zip(arguments, args, strict=False)), **kwargs}
         group = dist.ProcessGroup.unbox(given["process_group"])
-        return _run_collective(_watch.begin(signature_of(name, given), group, _getframe().f_back), go_on)
+        return _run_collective(_watch.begin_collective(signature_of(name, given), group, _getframe().f_back), go_on)
 
     return kernel
 
@@ -283,7 +289,7 @@ def _run_collective(site: _Site | None, go_on: Callable[[], Any]) -> Any:
     try:
         return go_on()
     except BaseException:
-        site[2].undo()
+        site[2].remove_last_call()
         raise
     finally:
         progress.leave(before)
@@ -301,9 +307,9 @@ def _comparing_method(original: Callable[..., Any], shape: MethodSignature, mode
             return original(group, *args, **kwargs)
         if not is_on():
             if _watch.is_side_thread():
-                _watch.begin(read(*args), group, _getframe().f_back, _watch.side_sites)
+                _watch.begin_collective(read(*args), group, _getframe().f_back, _watch.side_sites)
             return original(group, *args)
-        site = _watch.begin(read(*args), group, _getframe().f_back)
+        site = _watch.begin_collective(read(*args), group, _getframe().f_back)
         if site is None:
             return original(group, *args)
         before = progress.enter("collective", site[0].what)
@@ -311,7 +317,7 @@ def _comparing_method(original: Callable[..., Any], shape: MethodSignature, mode
         try:
             return original(group, *args)
         except BaseException:
-            site[2].undo()
+            site[2].remove_last_call()
             raise
         finally:
             turn(True)
@@ -327,7 +333,7 @@ def _comparing_transfer(original: Callable[..., Any], mode: _CompareSwitch, *, s
     def method(group: Any, *args: Any) -> Any:
         if not mode.is_on() or _watch is None or len(args) != 3 or len(args[0]) != 1:
             return original(group, *args)
-        return _watch.transfer(original, group, *args, sends=sends)
+        return _watch.start_transfer(original, group, *args, sends=sends)
 
     return method
 
@@ -340,7 +346,7 @@ def _comparing_wait(original: Callable[..., Any], mode: _CompareSwitch) -> Calla
         post = _posts.pop(work, None) if _watch is not None and mode.is_on() else None
         if _watch is None or post is None:
             return original(work, *args)
-        return _watch.wait(post, functools.partial(original, work, *args))
+        return _watch.wait_for_transfer(post, functools.partial(original, work, *args))
 
     return wait
 
@@ -365,7 +371,7 @@ def _frame_outside_torch(frame: FrameType | None) -> FrameType | None:
     return None
 
 
-def _check_ranks(monitor: Monitor) -> None:
+def _check_ranks(monitor: LockstepMonitor) -> None:
     mine, world = (dist.get_rank(), dist.get_world_size()), monitor.world
     if mine != (world.rank, world.size):
         raise ContradictingSigns(

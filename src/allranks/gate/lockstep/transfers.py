@@ -1,4 +1,5 @@
-"""Compare sends with receives: the n-th send on a channel (group, sender, receiver, tag) fits its n-th receive.
+"""Check that each send fits its receive: the n-th send on a channel (group, sender, receiver, tag) and the n-th
+receive.
 
 The form of a transfer is its dtype and its number of elements. A pair of a send and a receive needs no agreement.
 Either rank may be first, in any order with other pairs, and continue. Each rank predicts the next form by one rule from
@@ -28,7 +29,7 @@ from itertools import count
 from typing import Any
 
 from allranks.errors import Mismatch
-from allranks.gate.lockstep.predictor import Predictor
+from allranks.gate.lockstep.predictor import CallPredictor
 from allranks.world.base import World
 from allranks.world.codec import dumps, loads
 
@@ -57,14 +58,14 @@ class PostedTransfer:
     def key(self) -> tuple[Channel, bool]:
         return self.channel, self.sends
 
-    def describe(self) -> str:
+    def describe_transfer(self) -> str:
         _, sender, receiver, tag = self.channel
         verb = f"sends {self.form} to rank {receiver}" if self.sends else f"receives {self.form} from rank {sender}"
         details = [f"number {self.number}", f"tag {tag}" if tag else "", self.where]
         return f"{verb} ({', '.join(filter(None, details))})"
 
 
-class Transfers:
+class TransferMonitor:
     """All sends and receives of one rank.
 
     ``on_deadlock`` is called, in a thread of ours, with the error for a rank that waits in a call and cannot raise it.
@@ -73,7 +74,7 @@ class Transfers:
     def __init__(self, world: World, on_deadlock: Callable[[Mismatch], None]) -> None:
         self._world = world
         self._on_deadlock = on_deadlock
-        self._forms: dict[tuple[Channel, bool], Predictor[str]] = {}
+        self._forms: dict[tuple[Channel, bool], CallPredictor[str]] = {}
         self._received: dict[tuple[Channel, int], str] = {}
         self._announced: dict[tuple[Channel, int], str] = {}
         self._announced_count = [0] * world.size
@@ -82,29 +83,29 @@ class Transfers:
         self._lock = threading.Lock()
         self._is_watching = False
 
-    def post(self, channel: Channel, form: str, where: str, *, sends: bool) -> PostedTransfer:
+    def post_transfer(self, channel: Channel, data_form: str, call_line: str, *, sends: bool) -> PostedTransfer:
         """Record a send or receive, and return its Post; call this before the send or receive starts.
 
         Raises Mismatch if the sender has announced another form.
         """
-        form = sys.intern(form)
-        forms = self._forms.setdefault((channel, sends), Predictor())
+        data_form = sys.intern(data_form)
+        forms = self._forms.setdefault((channel, sends), CallPredictor())
         expected = forms.expected
-        post = PostedTransfer(channel, forms.count + 1, sends, form, expected is form, expected, where)
-        if expected is form:
-            forms.advance()
+        post = PostedTransfer(channel, forms.count + 1, sends, data_form, expected is data_form, expected, call_line)
+        if expected is data_form:
+            forms.count_predicted_call()
         elif sends:
             self._announce_transfer(post)
-            forms.learn(form)
+            forms.count_agreed_call(data_form)
         else:
-            forms.learn(form)
+            forms.count_agreed_call(data_form)
         if not sends:
-            self._received[channel, post.number] = form
+            self._received[channel, post.number] = data_form
             self._received.pop((channel, post.number - _REMEMBERED), None)
             self._compare_forms(channel, post.number)
         return post
 
-    def complete(self, post: PostedTransfer) -> None:
+    def compare_receive(self, post: PostedTransfer) -> None:
         """Compare a receive, whose data has arrived, with what was sent; raise Mismatch if the forms differ."""
         if post.predicted or post.sends:
             return
@@ -114,7 +115,7 @@ class Transfers:
             raise self._mismatch_of_transfer(post.channel, post.number, sent, post.form)
 
     @contextmanager
-    def waiting(self, post: PostedTransfer) -> Iterator[None]:
+    def record_waiting(self, post: PostedTransfer) -> Iterator[None]:
         """Record in this block that the rank waits for a transfer, so that a deadlock is found."""
         self._waits = post, time.monotonic()
         if not self._is_watching:
@@ -181,7 +182,7 @@ class Transfers:
                 continue
             post, looks = waits[0], looks + 1
             posted = [[*channel, sends, forms.count] for (channel, sends), forms in list(self._forms.items())]
-            document = [list(post.channel), post.number, post.sends, post.describe(), posted, looks]
+            document = [list(post.channel), post.number, post.sends, post.describe_transfer(), posted, looks]
             self._world.store.set(key, dumps(document))
             cycle = self._find_waiting_cycle()
             if [(rank, wait[:-1]) for rank, wait in cycle] != [(rank, wait[:-1]) for rank, wait in seen]:

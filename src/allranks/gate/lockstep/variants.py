@@ -1,4 +1,4 @@
-"""Find which program of a JAX function runs for given arguments, by the arguments that distinguish its programs.
+"""Find which compiled program of a JAX function runs for given arguments.
 
 A program is compiled for the signatures of the arguments (shape, dtype, sharding) and the values of static arguments.
 JAX's settings count as one more argument. Which arguments are static is not always known. So values of other arguments
@@ -25,7 +25,7 @@ class KnownCall:
     values: Mapping[Name, Signature]
     program: Hashable
 
-    def key(self, key_arguments: KeyArguments) -> tuple[Signature, ...]:
+    def signature_key(self, key_arguments: KeyArguments) -> tuple[Signature, ...]:
         """Return the signatures or values of the key arguments."""
         return tuple((self.values if by_value else self.forms).get(name) for name, by_value in key_arguments.items())
 
@@ -46,7 +46,7 @@ def find_key_arguments(
     key_arguments.update(dict.fromkeys(static or (), True))
     programs: dict[tuple[Signature, ...], set[Hashable]] = {}
     for known in variants:
-        programs.setdefault(known.key(key_arguments), set()).add(known.program)
+        programs.setdefault(known.signature_key(key_arguments), set()).add(known.program)
     if any(len(alike) > 1 for alike in programs.values()):
         key_arguments.update((name, True) for name in names if len({known.values.get(name) for known in variants}) > 1)
     return key_arguments

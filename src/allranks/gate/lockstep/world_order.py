@@ -1,4 +1,4 @@
-"""Detect that one rank is in a call of a group while another is in an exchange of the world: their orders differ.
+"""Detect that one rank waits in a call of a group while another waits in an exchange of the world, for ever.
 
 A call belongs to a group; an exchange of the world (world/program_exchanges.py) belongs to all ranks. The training
 thread makes both, one at a time. Each rank counts the exchanges of the world that it entered, its position in each
@@ -25,14 +25,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """The report of a group's waiting ranks: their earliest positions by group, and how many exchanges they entered."""
+class GroupQuery:
+    """What a group's waiting ranks report: their earliest positions, by group, and how many exchanges they have
+    entered.
+    """
 
     places: Mapping[str, int]
     world_exchanges: int
 
 
-def merge_queries(queries: Iterable[tuple[Mapping[str, int], int]]) -> Query | None:
+def merge_queries(queries: Iterable[tuple[Mapping[str, int], int]]) -> GroupQuery | None:
     """Return the queries of one exchange merged into one; None if there are no queries."""
     places: dict[str, int] = {}
     most = -1
@@ -40,14 +42,18 @@ def merge_queries(queries: Iterable[tuple[Mapping[str, int], int]]) -> Query | N
         most = max(most, world_exchanges)
         for name, place in there.items():
             places[name] = min(place, places.get(name, place))
-    return Query(places, most) if places else None
+    return GroupQuery(places, most) if places else None
 
 
-def is_in_later_exchange(query: Query, current: int) -> bool:
-    """Return whether a rank in the world's exchange ``current`` (0: none) cannot enter the exchange of a query."""
-    return current > query.world_exchanges
+def is_in_later_exchange(query: GroupQuery, current_exchange: int) -> bool:
+    """Return whether a rank in the world's exchange ``current_exchange`` (0: none) cannot enter the exchange of a
+    query.
+    """
+    return current_exchange > query.world_exchanges
 
 
-def is_past_call(place: int, reported: int) -> bool:
-    """Return whether a rank at ``place`` cannot enter an exchange where a rank reported its place ``reported``."""
-    return place > reported
+def is_past_call(position: int, reported_position: int) -> bool:
+    """Return whether a rank at ``position`` cannot enter an exchange where a rank reported its place
+    ``reported_position``.
+    """
+    return position > reported_position

@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from functools import partial
 
 from allranks.errors import Unsafe
-from allranks.loading.formats.base import Blob
+from allranks.loading.formats.base import FileBlob
 from allranks.storage.seekable_file import SeekableFile
 
 _LOCAL = struct.Struct("<4s5H3L2H")
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """A file in an archive: ``size`` bytes of the blob, from byte ``begin`` on; ``crc`` is their CRC-32."""
+class ArchiveRecord:
+    """A file in a zip archive: its ``size`` bytes begin at byte ``begin`` of the blob; ``crc`` is their CRC-32."""
 
     begin: int
     size: int
     crc: int
 
 
-def records(blob: Blob) -> Mapping[str, Record]:
+def read_records(blob: FileBlob) -> Mapping[str, ArchiveRecord]:
     """Return an archive's records by name, without the one folder that contains all of them.
 
     Raises Damaged if it is no zip archive. Raises Unsafe if records are compressed or encrypted (torch writes none),
@@ -35,7 +35,7 @@ def records(blob: Blob) -> Mapping[str, Record]:
         with zipfile.ZipFile(io.BufferedReader(_file(blob))) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, ValueError, OverflowError, struct.error, UnicodeDecodeError) as error:
-        raise blob.damaged(f"it is no zip archive ({error})") from error
+        raise blob.damaged_error(f"it is no zip archive ({error})") from error
     found = {}
     for entry in entries:
         name = entry.filename
@@ -50,29 +50,29 @@ def records(blob: Blob) -> Mapping[str, Record]:
             raise _unsafe_error(blob, f"has an encrypted record, {name!r}")
         if inner in found or folder != entries[0].filename.partition("/")[0]:
             raise _unsafe_error(blob, f"has two records {inner!r}, or several folders")
-        found[inner] = Record(_begin_of_data(blob, entry), entry.file_size, entry.CRC)
+        found[inner] = ArchiveRecord(_begin_of_data(blob, entry), entry.file_size, entry.CRC)
     _refuse_overlaps(blob, found)
     return found
 
 
-def _file(blob: Blob) -> SeekableFile:
-    return SeekableFile(blob.size, partial(blob.read, what="its directory"))
+def _file(blob: FileBlob) -> SeekableFile:
+    return SeekableFile(blob.size, partial(blob.read, content="its directory"))
 
 
-def _begin_of_data(blob: Blob, entry: zipfile.ZipInfo) -> int:
+def _begin_of_data(blob: FileBlob, entry: zipfile.ZipInfo) -> int:
     """Return the position of an entry's bytes, from its local header. Raises Unsafe if the directory disagrees."""
     expected = entry.orig_filename.encode()
-    header = blob.read(entry.header_offset, _LOCAL.size + len(expected), what=f"the header of {entry.filename!r}")
+    header = blob.read(entry.header_offset, _LOCAL.size + len(expected), content=f"the header of {entry.filename!r}")
     signature, *_, name_size, extra_size = _LOCAL.unpack_from(header)
     name = header[_LOCAL.size :]
     if signature != b"PK\3\4" or (name_size, name) != (len(expected), expected):
         raise _unsafe_error(blob, f"names {entry.filename!r}, but the header there names {name!r:.80}")
     begin = entry.header_offset + _LOCAL.size + int(name_size) + int(extra_size)
-    blob.part(begin, entry.file_size, what=f"the record {entry.filename!r}")
+    blob.sub_blob(begin, entry.file_size, content=f"the record {entry.filename!r}")
     return begin
 
 
-def _refuse_overlaps(blob: Blob, found: Mapping[str, Record]) -> None:
+def _refuse_overlaps(blob: FileBlob, found: Mapping[str, ArchiveRecord]) -> None:
     end, before = 0, ""
     for name, record in sorted(found.items(), key=lambda one: (one[1].begin, one[1].size)):
         if record.begin < end:
@@ -80,5 +80,5 @@ def _refuse_overlaps(blob: Blob, found: Mapping[str, Record]) -> None:
         end, before = record.begin + record.size, name
 
 
-def _unsafe_error(blob: Blob, what: str) -> Unsafe:
+def _unsafe_error(blob: FileBlob, what: str) -> Unsafe:
     return Unsafe(f"{blob.url} {what}: torch.save does not write such an archive.", path=blob.name)

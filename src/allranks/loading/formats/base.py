@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from allranks.arrays.base import Target
+from allranks.arrays.base import FillTarget
 from allranks.errors import Damaged
 from allranks.loading.fit import StoredArray
 from allranks.storage.base import Storage
@@ -23,7 +23,7 @@ _TOLD = 8
 
 @dataclass(frozen=True, slots=True)
 class SourceDescription:
-    """What a source is: its ``format``, how its bytes are ``checked``, and ``notes`` for the user.
+    """Information on a source for the user: its ``format``, how its bytes are ``checked``, and ``notes``.
 
     ``quantization`` is the ``quantization_config`` of the config.json beside the file.
     """
@@ -34,17 +34,17 @@ class SourceDescription:
     quantization: Mapping[str, Any] = field(default_factory=dict)
 
 
-def note_of_skipped(skipped: Mapping[str, str], *, how: str) -> tuple[str, ...]:
+def note_on_skipped(skipped_leaves: Mapping[str, str], *, introduction: str) -> tuple[str, ...]:
     """Return the note on leaves that are neither arrays nor JSON values; () if there are none.
 
-    ``skipped``: a description of each such leaf, by path. ``how``: the text before the list.
+    ``skipped_leaves``: a description of each such leaf, by path. ``introduction``: the text before the list.
     """
-    told = [f"{path or 'the complete file'} ({kind})" for path, kind in list(skipped.items())[:_TOLD]]
-    more = [f"and {len(skipped) - _TOLD} more"] if len(skipped) > _TOLD else []
-    return (f"{how}: {'; '.join([*told, *more])}",) if skipped else ()
+    told = [f"{path or 'the complete file'} ({kind})" for path, kind in list(skipped_leaves.items())[:_TOLD]]
+    more = [f"and {len(skipped_leaves) - _TOLD} more"] if len(skipped_leaves) > _TOLD else []
+    return (f"{introduction}: {'; '.join([*told, *more])}",) if skipped_leaves else ()
 
 
-class Source(Protocol):
+class CheckpointSource(Protocol):
     """A checkpoint that another program saved, opened by one rank. A leaf's name has components separated by ``/``."""
 
     @property
@@ -58,10 +58,10 @@ class Source(Protocol):
     def values(self) -> Mapping[str, Value]:
         """The leaves that are JSON values, by name."""
 
-    def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
+    def read(self, targets_by_leaf: Sequence[tuple[str, FillTarget]]) -> None:
         """Fill each target with a part of the leaf of this name. Casts if the dtypes differ. Raises Damaged."""
 
-    def same(self, one: str, other: str) -> bool:
+    def are_known_equal(self, name: str, other_name: str) -> bool:
         """Return whether two leaves certainly have equal bytes, as far as it is known without reading them."""
 
     def partial_checksums(self) -> Any:
@@ -75,7 +75,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Blob:
+class FileBlob:
     """The bytes ``begin`` to ``begin + size`` of a file."""
 
     storage: Storage
@@ -84,7 +84,7 @@ class Blob:
     size: int
 
     @classmethod
-    def of_file(cls, storage: Storage, name: str) -> Blob:
+    def of_file(cls, storage: Storage, name: str) -> FileBlob:
         """Return a Blob of the complete file. Raises Damaged if the file does not exist."""
         size = storage.size(name)
         if size is None:
@@ -95,29 +95,32 @@ class Blob:
     def url(self) -> str:
         return f"{self.storage.url}/{self.name}"
 
-    def read(self, offset: int, size: int, *, what: str) -> bytes:
-        """Return ``size`` bytes from ``offset`` on. ``what`` names them in errors.
+    def read(self, offset: int, size: int, *, content: str) -> bytes:
+        """Return ``size`` bytes from ``offset`` on. ``content`` names them in errors.
 
         Raises Damaged if they are not inside the blob, or more than MOST_HEADER.
         """
         if not 0 <= offset <= offset + size <= self.size:
-            raise self.damaged(
-                f"{what} would be bytes {offset}-{offset + size}: expected at most {self.size}, the size of the file"
+            raise self.damaged_error(
+                f"{content} would be bytes {offset}-{offset + size}: expected at most {self.size}, the size of the file"
             )
         if size > MOST_HEADER:
-            raise self.damaged(f"{what} would have {size} bytes: expected at most {MOST_HEADER}")
+            raise self.damaged_error(f"{content} would have {size} bytes: expected at most {MOST_HEADER}")
         into = bytearray(size)
         self.storage.read(self.name, self.begin + offset, [memoryview(into)])
         return bytes(into)
 
-    def part(self, offset: int, size: int, *, what: str) -> Blob:
-        """Return a part of the blob as a Blob; ``what`` names it in errors. Raises Damaged if it is not inside it."""
-        if not 0 <= offset <= offset + size <= self.size:
-            raise self.damaged(
-                f"{what} would be bytes {offset}-{offset + size}: expected at most {self.size}, the size of the file"
-            )
-        return Blob(self.storage, self.name, self.begin + offset, size)
+    def sub_blob(self, offset: int, size: int, *, content: str) -> FileBlob:
+        """Return a part of the blob as a Blob; ``content`` names it in errors.
 
-    def damaged(self, what: str) -> Damaged:
-        """Return the Damaged error for a fault in this blob, described by ``what``."""
-        return Damaged(f"{self.url}: {what}.", path=self.name)
+        Raises Damaged if it is not inside it.
+        """
+        if not 0 <= offset <= offset + size <= self.size:
+            raise self.damaged_error(
+                f"{content} would be bytes {offset}-{offset + size}: expected at most {self.size}, the size of the file"
+            )
+        return FileBlob(self.storage, self.name, self.begin + offset, size)
+
+    def damaged_error(self, fault: str) -> Damaged:
+        """Return the Damaged error for a fault in this blob, described by ``fault``."""
+        return Damaged(f"{self.url}: {fault}.", path=self.name)

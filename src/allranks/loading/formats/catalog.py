@@ -1,4 +1,4 @@
-"""Read formats whose files hold arrays as they are in memory: record which bytes are which part of which leaf.
+"""Read formats that store arrays as raw bytes: record which bytes of which file belong to which leaf.
 
 A manifest records the same. So a catalog of a foreign file is a manifest, and is read like allranks' own files: in
 chunks, with two threads, straight into the arrays; each rank reads its part.
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from allranks.arrays.base import Target
+from allranks.arrays.base import FillTarget
 from allranks.checkpoint.chunk_reader import Check, ChunkReader
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest, Shard, ShardRun, StoredFile, StoredLeaf
@@ -25,8 +25,8 @@ from allranks.storage.base import BLOCK, Storage
 _LEAST = 64 << 10
 
 
-class Catalog:
-    """Records where leaves are in files, file by file."""
+class ByteCatalog:
+    """Records at which bytes of which files leaves are, and converts that into a manifest."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
@@ -34,7 +34,7 @@ class Catalog:
         self._marks: list[set[int]] = []
         self.leaves: dict[str, StoredLeaf] = {}
 
-    def file(self, name: str, size: int) -> int:
+    def add_file(self, name: str, size: int) -> int:
         """Return the number of a file; a new file is added with its size in bytes."""
         if name not in self._files:
             self._files[name] = len(self._sizes)
@@ -42,12 +42,12 @@ class Catalog:
             self._marks.append({size})
         return self._files[name]
 
-    def mark(self, file: int, begin: int, size: int) -> None:
+    def divide_into_chunks(self, file: int, begin: int, size: int) -> None:
         """Divide a range of a file into chunks, the units of reading."""
         step = max(_LEAST, min(BLOCK, size // 16)) // 4096 * 4096
         self._marks[file].update(range(begin, begin + size, step), (begin + size,))
 
-    def add(self, name: str, stored: StoredArray, runs: Iterable[ShardRun]) -> None:
+    def add_leaf(self, name: str, stored: StoredArray, runs: Iterable[ShardRun]) -> None:
         """Record a leaf and its shards. Raises Damaged if its bytes are not inside their files."""
         kept = tuple(runs)
         item = DTYPES[stored.dtype].size
@@ -62,13 +62,13 @@ class Catalog:
                         f"leaf {name!r} would be {where}: expected bytes inside the file.", path=path, leaf=name
                     )
                 if size:
-                    self.mark(run.first.file, begin, size)
+                    self.divide_into_chunks(run.first.file, begin, size)
             for k in range(1, run.count - 1):
                 begin = run.first.begin + k * run.begin_step
                 self._marks[run.first.file].update((begin, begin + size))
         self.leaves[name] = StoredLeaf(stored.shape, stored.dtype, stored.kind, kept)
 
-    def manifest(self) -> Manifest:
+    def make_manifest(self) -> Manifest:
         """Return a manifest with all recorded files and leaves."""
         files = tuple(
             StoredFile(name, self._sizes[number], tuple(sorted(self._marks[number] - {0})), ())
@@ -77,18 +77,20 @@ class Catalog:
         return Manifest(0, "", "", 1, "", files, self.leaves, {}, None, {}, {})
 
 
-def single_run(file: int, begin: int, shape: tuple[int, ...]) -> tuple[ShardRun, ...]:
+def contiguous_shard(file: int, begin: int, shape: tuple[int, ...]) -> tuple[ShardRun, ...]:
     """Return the only shard of a leaf whose bytes are contiguous."""
     return (ShardRun(Shard(file, begin, Extent.of_shape(shape))),)
 
 
-def linear_shards(
-    file: int, begin: int, shape: tuple[int, ...], first: int, last: int, item: int
+def shards_of_range(
+    file: int, begin: int, shape: tuple[int, ...], first_element: int, last_element: int, itemsize: int
 ) -> Iterable[ShardRun]:
-    """Yield the shards of a leaf whose elements ``first`` to ``last``, in row-major order, begin at byte ``begin``."""
-    for box in boxes_of_range(shape, first, last):
+    """Yield the shards of a leaf whose elements ``first_element`` to ``last_element``, in row-major order, begin at
+    byte ``begin``.
+    """
+    for box in boxes_of_range(shape, first_element, last_element):
         yield ShardRun(Shard(file, begin, box))
-        begin += box.size * item
+        begin += box.size * itemsize
 
 
 class ByteSource:
@@ -100,7 +102,7 @@ class ByteSource:
     def __init__(
         self,
         storage: Storage,
-        catalog: Catalog,
+        catalog: ByteCatalog,
         description: SourceDescription,
         *,
         values: Mapping[str, Value] | None = None,
@@ -108,7 +110,7 @@ class ByteSource:
         folder: str = "",
     ) -> None:
         self._storage = storage
-        self.manifest = catalog.manifest()
+        self.manifest = catalog.make_manifest()
         self._dimension_orders = dimension_orders or {}
         self._folder = folder
         self.description = description
@@ -120,11 +122,11 @@ class ByteSource:
         shape = leaf.shape if order is None else tuple(leaf.shape[order.index(d)] for d in range(len(order)))
         return StoredArray(shape, leaf.dtype, leaf.kind)
 
-    def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
+    def read(self, targets_by_leaf: Sequence[tuple[str, FillTarget]]) -> None:
         reader = ChunkReader(self._storage, self.manifest, cast=True, folder=self._folder, check=self.check)
-        reader.fill_targets([(name, self._permute(name, target)) for name, target in wanted])
+        reader.fill_targets([(name, self._permute(name, target)) for name, target in targets_by_leaf])
 
-    def _permute(self, name: str, target: Target) -> Target:
+    def _permute(self, name: str, target: FillTarget) -> FillTarget:
         order = self._dimension_orders.get(name)
         if order is None:
             return target
@@ -136,11 +138,11 @@ class ByteSource:
         """The function that verifies chunks. In most formats chunks cannot be verified; it then accepts every chunk."""
         return lambda _file, _chunk, _data: ""
 
-    def same(self, one: str, other: str) -> bool:
+    def are_known_equal(self, name: str, other_name: str) -> bool:
         leaves = self.manifest.leaves
-        return leaves[one].runs == leaves[other].runs and self._dimension_orders.get(one) == self._dimension_orders.get(
-            other
-        )
+        return leaves[name].runs == leaves[other_name].runs and self._dimension_orders.get(
+            name
+        ) == self._dimension_orders.get(other_name)
 
     def partial_checksums(self) -> Any:
         return None

@@ -16,11 +16,11 @@ from allranks.checkpoint.manifest import Shard, ShardRun
 from allranks.errors import Damaged, Unsafe
 from allranks.extent import Extent
 from allranks.loading.fit import StoredArray
-from allranks.loading.formats.archive import Record, records
-from allranks.loading.formats.base import Blob, SourceDescription, Value
-from allranks.loading.formats.catalog import Catalog
-from allranks.loading.formats.pt import CheckedSource, read_pickle, records_with_crc
-from allranks.loading.formats.unpickle import InertObject, StridedTensor, unpickle
+from allranks.loading.formats.archive import ArchiveRecord, read_records
+from allranks.loading.formats.base import FileBlob, SourceDescription, Value
+from allranks.loading.formats.catalog import ByteCatalog
+from allranks.loading.formats.pt import CheckedSource, data_records, read_pickle
+from allranks.loading.formats.unpickle import InertObject, StridedTensor, unpickle_inertly
 from allranks.storage.base import Storage
 
 METADATA = ".metadata"
@@ -32,28 +32,28 @@ def open_folder(storage: Storage) -> CheckedSource:
     planned = metadata.of("planner_data") or {}
     archives = _ShardArchives(storage)
     places = _storage_places(storage, metadata)
-    for fqn, entry in _entries(storage, metadata):
+    for fqn, entry in _metadata_entries(storage, metadata):
         path = planned.get(fqn) if isinstance(planned, dict) else None
         name = "/".join(map(str, path)) if isinstance(path, tuple) else fqn
-        if _kind(entry) == "TensorStorageMetadata":
-            archives.add(name, _stored(storage, fqn, entry), _shards(storage, fqn, entry, places))
+        if _tensor_kind(entry) == "TensorStorageMetadata":
+            archives.add_shard(name, _stored_array(storage, fqn, entry), _shards_of_entry(storage, fqn, entry, places))
         elif (where := places.get((fqn, None))) is not None:
             archives.add_value(name, where)
-    return archives.source()
+    return archives.make_source()
 
 
 def _read_metadata(storage: Storage) -> InertObject:
-    blob = Blob.of_file(storage, METADATA)
+    blob = FileBlob.of_file(storage, METADATA)
     try:
-        metadata = unpickle(blob.read(0, blob.size, what="the metadata"))
+        metadata = unpickle_inertly(blob.read(0, blob.size, content="the metadata"))
     except pickle.UnpicklingError as error:
-        raise blob.damaged(str(error)) from error
-    if not isinstance(metadata, InertObject) or _kind(metadata) != "Metadata":
-        raise blob.damaged("it has no Metadata of a checkpoint at its top")
+        raise blob.damaged_error(str(error)) from error
+    if not isinstance(metadata, InertObject) or _tensor_kind(metadata) != "Metadata":
+        raise blob.damaged_error("it has no Metadata of a checkpoint at its top")
     return metadata
 
 
-def _kind(value: Any) -> str:
+def _tensor_kind(value: Any) -> str:
     return getattr(value, "named", "").rpartition(".")[2]
 
 
@@ -61,7 +61,7 @@ def _damaged_error(storage: Storage, what: str) -> Damaged:
     return Damaged(f"{storage.url}/{METADATA}: {what}.", path=METADATA)
 
 
-def _entries(storage: Storage, metadata: InertObject) -> Iterator[tuple[str, Any]]:
+def _metadata_entries(storage: Storage, metadata: InertObject) -> Iterator[tuple[str, Any]]:
     entries = metadata.of("state_dict_metadata")
     if not isinstance(entries, dict) or not all(isinstance(fqn, str) for fqn in entries):
         raise _damaged_error(storage, "it has no state_dict_metadata")
@@ -96,10 +96,10 @@ def _storage_places(storage: Storage, metadata: InertObject) -> Places:
 
 
 def _is_info(info: Any) -> bool:
-    return isinstance(info, InertObject) and _kind(info) == "_StorageInfo"
+    return isinstance(info, InertObject) and _tensor_kind(info) == "_StorageInfo"
 
 
-def _stored(storage: Storage, fqn: str, entry: InertObject) -> StoredArray:
+def _stored_array(storage: Storage, fqn: str, entry: InertObject) -> StoredArray:
     properties, size = entry.of("properties"), entry.of("size")
     state = properties.state if isinstance(properties, InertObject) else None
     dtype = getattr(state[0], "named", "") if isinstance(state, tuple) and state else ""
@@ -110,16 +110,16 @@ def _stored(storage: Storage, fqn: str, entry: InertObject) -> StoredArray:
             f"tensor {fqn!r} has the shape {size!r:.80} and the dtype {dtype or 'unknown'}, which "
             "allranks does not know",
         )
-    return StoredArray(_numbers(storage, size), name)
+    return StoredArray(_checked_integers(storage, size), name)
 
 
-def _numbers(storage: Storage, values: Any) -> tuple[int, ...]:
+def _checked_integers(storage: Storage, values: Any) -> tuple[int, ...]:
     if not isinstance(values, tuple) or not all(type(value) is int and value >= 0 for value in values):
         raise _damaged_error(storage, f"{values!r:.80} is not a shape or an offset: expected integers from 0 on")
     return values
 
 
-def _shards(
+def _shards_of_entry(
     storage: Storage, fqn: str, entry: InertObject, places: Places
 ) -> list[tuple[Extent, tuple[str, int, int]]]:
     found = []
@@ -127,7 +127,7 @@ def _shards(
     for chunk in chunks if isinstance(chunks, list) else ():
         if not isinstance(chunk, InertObject):
             raise _damaged_error(storage, f"a shard of tensor {fqn!r} has no offsets and sizes")
-        extent = Extent(_numbers(storage, chunk.of("offsets")), _numbers(storage, chunk.of("sizes")))
+        extent = Extent(_checked_integers(storage, chunk.of("offsets")), _checked_integers(storage, chunk.of("sizes")))
         where = places.get((fqn, extent.offset))
         if where is None and extent.size:
             raise _damaged_error(storage, f"the place of the shard {list(extent.offset)} of {fqn!r} is missing")
@@ -141,16 +141,16 @@ class _ShardArchives:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._catalog = Catalog()
-        self._files: dict[str, Blob] = {}
-        self._kept: dict[int, list[Record]] = {}
+        self._catalog = ByteCatalog()
+        self._files: dict[str, FileBlob] = {}
+        self._kept: dict[int, list[ArchiveRecord]] = {}
         self._values: dict[str, Value] = {}
 
-    def add(self, name: str, stored: StoredArray, shards: list[tuple[Extent, tuple[str, int, int]]]) -> None:
+    def add_shard(self, name: str, stored: StoredArray, shards: list[tuple[Extent, tuple[str, int, int]]]) -> None:
         runs = []
         for extent, (file, begin, size) in shards:
-            blob = self._blob(file).part(begin, size, what=f"a shard of {name!r}")
-            number = self._catalog.file(file, self._files[file].size)
+            blob = self._blob(file).sub_blob(begin, size, content=f"a shard of {name!r}")
+            number = self._catalog.add_file(file, self._files[file].size)
             at = self._data_of(blob, number, name, stored, extent)
             runs.append(ShardRun(Shard(number, at, extent)))
         try:
@@ -158,42 +158,42 @@ class _ShardArchives:
                 raise _damaged_error(self._storage, f"the shards of {name!r} do not fill it exactly once")
         except (TooManyBoxes, ValueError) as error:
             raise _damaged_error(self._storage, f"the shards of {name!r} are not inside {stored}") from error
-        self._catalog.add(name, stored, runs)
+        self._catalog.add_leaf(name, stored, runs)
 
-    def _data_of(self, blob: Blob, number: int, name: str, stored: StoredArray, extent: Extent) -> int:
+    def _data_of(self, blob: FileBlob, number: int, name: str, stored: StoredArray, extent: Extent) -> int:
         """Return the position in its file at which the data of a shard begins. Raises Damaged."""
-        archive = records(blob)
+        archive = read_records(blob)
         tensor = read_pickle(blob, archive).tensors.get("")
         if tensor is None or (tensor.shape, tensor.dtype) != (extent.shape, stored.dtype) or not _is_plain(tensor):
             found = (
                 "no tensor" if tensor is None else f"{tensor.dtype}{list(tensor.shape)} with strides {tensor.stride}"
             )
             what = f"a contiguous {stored.dtype}{list(extent.shape)}, found {found}"
-            raise blob.damaged(f"the shard {list(extent.offset)} of {name!r}: expected {what}")
+            raise blob.damaged_error(f"the shard {list(extent.offset)} of {name!r}: expected {what}")
         record = archive.get(f"data/{tensor.of.key}")
         item = DTYPES[tensor.dtype].size
         if record is None or (tensor.offset + extent.size) * item > record.size:
-            raise blob.damaged(f"the shard {list(extent.offset)} of {name!r} exceeds its record")
+            raise blob.damaged_error(f"the shard {list(extent.offset)} of {name!r} exceeds its record")
         begin = blob.begin + record.begin
-        self._catalog.mark(number, begin, record.size)
-        if records_with_crc(archive):
-            self._kept.setdefault(number, []).append(Record(begin, record.size, record.crc))
+        self._catalog.divide_into_chunks(number, begin, record.size)
+        if data_records(archive):
+            self._kept.setdefault(number, []).append(ArchiveRecord(begin, record.size, record.crc))
         return begin + tensor.offset * item
 
     def add_value(self, name: str, where: tuple[str, int, int]) -> None:
         file, begin, size = where
-        blob = self._blob(file).part(begin, size, what=f"the value {name!r}")
-        if blob.read(0, min(4, size), what="a value") != b"PK\3\4":
+        blob = self._blob(file).sub_blob(begin, size, content=f"the value {name!r}")
+        if blob.read(0, min(4, size), content="a value") != b"PK\3\4":
             return
-        values = read_pickle(blob, records(blob)).values  # a list without tensors is a value
+        values = read_pickle(blob, read_records(blob)).values  # a list without tensors is a value
         self._values.update({f"{name}/{path}" if path else name: value for path, value in values.items()})
 
-    def _blob(self, file: str) -> Blob:
+    def _blob(self, file: str) -> FileBlob:
         if file not in self._files:
-            self._files[file] = Blob.of_file(self._storage, file)
+            self._files[file] = FileBlob.of_file(self._storage, file)
         return self._files[file]
 
-    def source(self) -> CheckedSource:
+    def make_source(self) -> CheckedSource:
         files = f"{len(self._files)} file{'' if len(self._files) == 1 else 's'}"
         checked_by = "by the CRC-32 of every shard" if self._kept else "not at all: the files have no CRCs"
         description = SourceDescription(f"torch.distributed.checkpoint, {files}", checked_by)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from allranks.checkpoint import inventory, manifest_document, paths
 from allranks.errors import NotThere, UnknownFormat, Unsafe
 from allranks.loading.formats import dcp, flax, native, pickle_tree, pt, safetensors
-from allranks.loading.formats.base import Blob, Source
+from allranks.loading.formats.base import CheckpointSource, FileBlob
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
 
@@ -22,7 +22,7 @@ _NUMPY = b"\x93NUMPY"
 _ORBAX = ("_METADATA", "_CHECKPOINT_METADATA")
 
 
-def open_source(path: str | os.PathLike[str], *, allow_pickle: bool) -> Source:
+def open_source(path: str | os.PathLike[str], *, allow_pickle: bool) -> CheckpointSource:
     """Open the checkpoint at a path (local, ``file://``, ``s3://``, ``gs://``, ``az://``).
 
     A rank may call it without the others. Raises NotThere, UnknownFormat, Damaged, Unsafe.
@@ -46,7 +46,7 @@ def open_source(path: str | os.PathLike[str], *, allow_pickle: bool) -> Source:
     return _open_folder(address, folder, files, folders)
 
 
-def _open_file(storage: Storage, name: str, *, allow_pickle: bool) -> Source:
+def _open_file(storage: Storage, name: str, *, allow_pickle: bool) -> CheckpointSource:
     if name == paths.MANIFEST and manifest_document.is_allranks_manifest(storage.get(name)):
         return native.NativeSource(storage, None)
     size = storage.size(name) or 0
@@ -72,7 +72,7 @@ def _open_file(storage: Storage, name: str, *, allow_pickle: bool) -> Source:
     raise UnknownFormat(f"{storage.url}/{name} ({size} bytes) has an unknown format.", path=name, remedy=_KNOWN)
 
 
-def _open_pickle(storage: Storage, name: str, head: bytes, *, allow_pickle: bool) -> Source:
+def _open_pickle(storage: Storage, name: str, head: bytes, *, allow_pickle: bool) -> CheckpointSource:
     # The magic number at the begin of files of torch before 1.6.
     if b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19" in head:
         raise UnknownFormat(
@@ -89,7 +89,7 @@ def _open_pickle(storage: Storage, name: str, head: bytes, *, allow_pickle: bool
     return pickle_tree.open_file(storage, name)
 
 
-def _open_folder(address: str, storage: Storage, files: Sequence[str], folders: Sequence[str]) -> Source:
+def _open_folder(address: str, storage: Storage, files: Sequence[str], folders: Sequence[str]) -> CheckpointSource:
     if paths.MANIFEST in files and _is_of_ours(storage, files):
         return native.NativeSource(storage, None)
     if any(paths.parse_step_folder(name) is not None for name in folders) and (
@@ -136,15 +136,15 @@ def _single_file(address: str, names: Sequence[str]) -> str:
     return names[0]
 
 
-def _open_index(storage: Storage, name: str) -> Source:
-    index = safetensors.read_index(Blob.of_file(storage, name))
+def _open_index(storage: Storage, name: str) -> CheckpointSource:
+    index = safetensors.read_index(FileBlob.of_file(storage, name))
     files = list(dict.fromkeys(index.values()))
     if all(file.endswith(".safetensors") for file in files):
         return safetensors.open_files(storage, files, index=index)
     return pt.open_files(storage, files)
 
 
-def _open_orbax(address: str, files: Sequence[str], folders: Sequence[str]) -> Source:
+def _open_orbax(address: str, files: Sequence[str], folders: Sequence[str]) -> CheckpointSource:
     if "://" in address:
         raise UnknownFormat(f"{address}: Orbax directories can only be read from file systems.", path=address)
     if "_METADATA" not in files:

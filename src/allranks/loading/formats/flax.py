@@ -16,8 +16,8 @@ from typing import Any
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import ShardRun
 from allranks.loading.fit import StoredArray
-from allranks.loading.formats.base import Blob, SourceDescription
-from allranks.loading.formats.catalog import ByteSource, Catalog, linear_shards, single_run
+from allranks.loading.formats.base import FileBlob, SourceDescription
+from allranks.loading.formats.catalog import ByteCatalog, ByteSource, contiguous_shard, shards_of_range
 from allranks.storage.base import Storage
 
 _DEEPEST = 200
@@ -40,7 +40,7 @@ class _SkippedBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Array:
+class _ArrayBytes:
     shape: tuple[int, ...]
     dtype: str
     begin: int
@@ -48,19 +48,19 @@ class _Array:
 
 def open_file(storage: Storage, name: str) -> ByteSource:
     """Return the source for a msgpack file of Flax. Raises Damaged."""
-    blob = Blob.of_file(storage, name)
+    blob = FileBlob.of_file(storage, name)
     scan = _MsgpackScanner(blob)
-    tree = scan.value(0)
+    tree = scan.next_value(0)
     if scan.at != blob.size:
-        raise blob.damaged(f"its content ends at byte {scan.at}: expected {blob.size}, the size of the file")
-    catalog, values = Catalog(), {}
-    file = catalog.file(name, blob.size)
-    for path, leaf in _leaves(blob, tree, ""):
-        if isinstance(leaf, _Array):
-            catalog.add(path, StoredArray(leaf.shape, leaf.dtype), single_run(file, leaf.begin, leaf.shape))
+        raise blob.damaged_error(f"its content ends at byte {scan.at}: expected {blob.size}, the size of the file")
+    catalog, values = ByteCatalog(), {}
+    file = catalog.add_file(name, blob.size)
+    for path, leaf in _read_leaves(blob, tree, ""):
+        if isinstance(leaf, _ArrayBytes):
+            catalog.add_leaf(path, StoredArray(leaf.shape, leaf.dtype), contiguous_shard(file, leaf.begin, leaf.shape))
         elif isinstance(leaf, dict):
             stored, runs = _join_pieces(blob, file, leaf)
-            catalog.add(path, stored, runs)
+            catalog.add_leaf(path, stored, runs)
         elif leaf is None or isinstance(leaf, bool | int | float | str):
             values[path] = leaf
     return ByteSource(
@@ -68,7 +68,7 @@ def open_file(storage: Storage, name: str) -> ByteSource:
     )
 
 
-def _leaves(blob: Blob, node: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _read_leaves(blob: FileBlob, node: Any, path: str) -> Iterator[tuple[str, Any]]:
     children: Iterator[tuple[Any, Any]]
     if isinstance(node, dict) and not node.get(_CHUNKED):
         children = iter(node.items())
@@ -78,45 +78,47 @@ def _leaves(blob: Blob, node: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, node
         return
     for key, child in children:
-        yield from _leaves(blob, child, f"{path}/{key}" if path else str(key))
+        yield from _read_leaves(blob, child, f"{path}/{key}" if path else str(key))
 
 
-def _join_pieces(blob: Blob, file: int, node: Mapping[str, Any]) -> tuple[StoredArray, tuple[ShardRun, ...]]:
+def _join_pieces(blob: FileBlob, file: int, node: Mapping[str, Any]) -> tuple[StoredArray, tuple[ShardRun, ...]]:
     """Return an array that is stored in several pieces, as its description and its shards. Raises Damaged."""
     match node:
         case {"shape": dict(shape), "chunks": dict(chunks)} if chunks:
             sizes, pieces = tuple(shape.values()), list(chunks.values())
         case _:
-            raise blob.damaged(f"a chunked array has the keys {', '.join(map(repr, node))}: expected shape and chunks")
-    if not all(isinstance(piece, _Array) for piece in pieces) or len({piece.dtype for piece in pieces}) != 1:
-        raise blob.damaged("a chunked array has pieces that are not arrays of one dtype")
+            raise blob.damaged_error(
+                f"a chunked array has the keys {', '.join(map(repr, node))}: expected shape and chunks"
+            )
+    if not all(isinstance(piece, _ArrayBytes) for piece in pieces) or len({piece.dtype for piece in pieces}) != 1:
+        raise blob.damaged_error("a chunked array has pieces that are not arrays of one dtype")
     if not all(type(many) is int and many >= 0 for many in sizes):
-        raise blob.damaged(f"a chunked array has the shape {sizes!r:.80}: expected integers from 0 on")
+        raise blob.damaged_error(f"a chunked array has the shape {sizes!r:.80}: expected integers from 0 on")
     stored, at = StoredArray(sizes, pieces[0].dtype), 0
     runs: list[ShardRun] = []
     for piece in pieces:
         many = math.prod(piece.shape)
         if at + many > math.prod(sizes):
-            raise blob.damaged("a chunked array has more elements in its pieces than its shape {sizes}")
-        runs += linear_shards(file, piece.begin, sizes, at, at + many, DTYPES[stored.dtype].size)
+            raise blob.damaged_error("a chunked array has more elements in its pieces than its shape {sizes}")
+        runs += shards_of_range(file, piece.begin, sizes, at, at + many, DTYPES[stored.dtype].size)
         at += many
     if at != math.prod(sizes):
-        raise blob.damaged(f"a chunked array of shape {sizes} has {at} elements in its pieces")
+        raise blob.damaged_error(f"a chunked array of shape {sizes} has {at} elements in its pieces")
     return stored, tuple(runs)
 
 
 class _MsgpackScanner:
     """Reads msgpack from ``at`` on. It skips the bytes of arrays, so it reads only little of a large file."""
 
-    def __init__(self, blob: Blob) -> None:
+    def __init__(self, blob: FileBlob) -> None:
         self._blob = blob
         self.at, self._end = 0, blob.size
         self._ahead, self._begin = b"", 0
 
-    def value(self, depth: int) -> Any:
+    def next_value(self, depth: int) -> Any:
         """Return the next value: a container, a JSON value, an _Array, or _SkippedBytes. Raises Damaged."""
         if depth > _DEEPEST:
-            raise self._blob.damaged(f"it is nested too deeply: expected at most {_DEEPEST} levels")
+            raise self._blob.damaged_error(f"it is nested too deeply: expected at most {_DEEPEST} levels")
         code = self._take(1)[0]
         if code < 0x80 or code >= 0xE0:
             return code if code < 0x80 else code - 0x100
@@ -127,7 +129,7 @@ class _MsgpackScanner:
         if 0xD4 <= code <= 0xD8:
             return self._extension(1 << (code - 0xD4), depth)
         if code == 0xC1:
-            raise self._blob.damaged(f"byte {self.at - 1} is not msgpack")
+            raise self._blob.damaged_error(f"byte {self.at - 1} is not msgpack")
         return self._sized(code, depth)
 
     def _sized(self, code: int, depth: int) -> Any:
@@ -140,14 +142,14 @@ class _MsgpackScanner:
             return self._text(size)
         if 0x90 <= code < 0xA0 or code in (0xDC, 0xDD):
             self._must_have(size)
-            return [self.value(depth + 1) for _ in range(size)]
+            return [self.next_value(depth + 1) for _ in range(size)]
         self._must_have(2 * size)
         found: dict[Any, Any] = {}
         for _ in range(size):
-            key = self.value(depth + 1)
+            key = self.next_value(depth + 1)
             if not isinstance(key, str | int) or key in found:
-                raise self._blob.damaged(f"a map has the invalid or repeated key {key!r:.80}")
-            found[key] = self.value(depth + 1)
+                raise self._blob.damaged_error(f"a map has the invalid or repeated key {key!r:.80}")
+            found[key] = self.next_value(depth + 1)
         return found
 
     def _extension(self, size: int, depth: int) -> Any:
@@ -159,33 +161,33 @@ class _MsgpackScanner:
             case [[*shape], str(dtype), _SkippedBytes() as data]:
                 pass
             case _:
-                raise self._blob.damaged(f"byte {inner.begin} is not an array of Flax")
+                raise self._blob.damaged_error(f"byte {inner.begin} is not an array of Flax")
         dtype = "bool" if dtype == "bool_" else dtype
         if dtype not in DTYPES or not all(type(many) is int and many >= 0 for many in shape):
-            raise self._blob.damaged(
+            raise self._blob.damaged_error(
                 f"an array has the dtype {dtype!r:.80} and the shape {shape!r:.80}, which allranks does not know"
             )
         if data.size != math.prod(shape) * DTYPES[dtype].size:
-            raise self._blob.damaged(
+            raise self._blob.damaged_error(
                 f"an array {dtype}{shape} has {data.size} bytes: expected {math.prod(shape) * DTYPES[dtype].size}"
             )
-        return _Array(tuple(shape), dtype, data.begin)
+        return _ArrayBytes(tuple(shape), dtype, data.begin)
 
     def _within(self, inner: _SkippedBytes, depth: int) -> Any:
-        """Return the value that is encoded in a range of bytes; ``at`` is unchanged afterwards."""
+        """Return the value that is encoded in a range of bytes. The scanner's position does not change."""
         outer = self.at, self._end
         self.at, self._end = inner.begin, inner.begin + inner.size
-        value = self.value(depth + 1)
+        value = self.next_value(depth + 1)
         self.at, self._end = outer
         return value
 
     def _text(self, size: int) -> str:
         if size > _LONGEST_TEXT:
-            raise self._blob.damaged(f"a text has {size} bytes: expected at most {_LONGEST_TEXT}")
+            raise self._blob.damaged_error(f"a text has {size} bytes: expected at most {_LONGEST_TEXT}")
         try:
             return self._take(size).decode()
         except UnicodeDecodeError as error:
-            raise self._blob.damaged(f"a text is not UTF-8 ({error.reason})") from error
+            raise self._blob.damaged_error(f"a text is not UTF-8 ({error.reason})") from error
 
     def _number(self, form: str) -> Any:
         packed = _FORMS[form]
@@ -193,7 +195,7 @@ class _MsgpackScanner:
 
     def _must_have(self, size: int) -> None:
         if self.at + size > self._end:
-            raise self._blob.damaged(
+            raise self._blob.damaged_error(
                 f"a value at byte {self.at} would have {size} bytes: expected at most {self._end - self.at}"
             )
 
@@ -207,5 +209,5 @@ class _MsgpackScanner:
         begin, self.at = self.at, self.at + size
         if not self._begin <= begin <= self.at <= self._begin + len(self._ahead):
             more = min(max(size, _AHEAD), self._blob.size - begin)
-            self._ahead, self._begin = self._blob.read(begin, more, what="the tree"), begin
+            self._ahead, self._begin = self._blob.read(begin, more, content="the tree"), begin
         return self._ahead[begin - self._begin : self.at - self._begin]

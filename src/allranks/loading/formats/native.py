@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from allranks.arrays.base import Target
+from allranks.arrays.base import FillTarget
 from allranks.checkpoint import inventory, paths
 from allranks.checkpoint.chunk_reader import ChunkReader
 from allranks.checkpoint.compare import are_known_equal
@@ -40,9 +40,9 @@ class NativeSource:
             name: StoredArray(leaf.shape, leaf.dtype, leaf.kind) for name, leaf in self._manifest.leaves.items()
         }
 
-    def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
+    def read(self, targets_by_leaf: Sequence[tuple[str, FillTarget]]) -> None:
         try:
-            ChunkReader(self._storage, self._manifest, cast=True, folder=self._folder).fill_targets(wanted)
+            ChunkReader(self._storage, self._manifest, cast=True, folder=self._folder).fill_targets(targets_by_leaf)
         except Damaged as error:
             if inventory.is_current(self._storage, self._manifest, self._folder):
                 raise
@@ -52,8 +52,8 @@ class NativeSource:
                 remedy="Load again. Checkpointer(..., read_only=True).hold() keeps a step while it is read.",
             ) from error
 
-    def same(self, one: str, other: str) -> bool:
-        return are_known_equal(self._manifest, one, other)
+    def are_known_equal(self, name: str, other_name: str) -> bool:
+        return are_known_equal(self._manifest, name, other_name)
 
     def partial_checksums(self) -> Any:
         return None

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorstore as ts
 
-from allranks.arrays.base import Target
+from allranks.arrays.base import FillTarget
 from allranks.arrays.cast import cast_into
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.errors import Damaged, UnknownFormat
@@ -37,7 +37,7 @@ def open_folder(storage: Storage, folder: str) -> OrbaxSource:
         raise Damaged(f"{storage.url}/{METADATA} is not valid metadata of Orbax ({error}).", path=METADATA) from error
     arrays: dict[str, str] = {}
     values: dict[str, Value] = {}
-    driver = _Driver(os.path.abspath(folder), tree)
+    driver = _ArrayOpener(os.path.abspath(folder), tree)
     for name, kind in zip(names, kinds, strict=True):
         if kind.get("value_type") == "None":
             values["/".join(name)] = None
@@ -46,7 +46,7 @@ def open_folder(storage: Storage, folder: str) -> OrbaxSource:
     return OrbaxSource(driver, arrays, values)
 
 
-class _Driver:
+class _ArrayOpener:
     """Opens the arrays of an Orbax directory with TensorStore."""
 
     def __init__(self, folder: str, tree: Mapping[str, Any]) -> None:
@@ -56,7 +56,7 @@ class _Driver:
         self._all_written = bool(tree.get("store_array_data_equal_to_fill_value"))
         self._context = ts.Context({"cache_pool": {"total_bytes_limit": 0}})
 
-    def open(self, name: str) -> Any:
+    def open_array(self, name: str) -> Any:
         """Start to open an array; return TensorStore's future of it."""
         base = {"driver": "file", "path": f"{self.folder}/"}
         if self._ocdbt:
@@ -72,13 +72,13 @@ class _Driver:
 class OrbaxSource:
     """A Source over TensorStore. ``arrays``: TensorStore's name of each array, by the name in the tree."""
 
-    def __init__(self, driver: _Driver, arrays: Mapping[str, str], values: Mapping[str, Value]) -> None:
+    def __init__(self, driver: _ArrayOpener, arrays: Mapping[str, str], values: Mapping[str, Value]) -> None:
         self._driver = driver
         self.description = SourceDescription(
             "Orbax", "the database's nodes, not the arrays: Orbax has no checksums of them"
         )
         self.values = values
-        opened = {name: driver.open(at) for name, at in arrays.items()}
+        opened = {name: driver.open_array(at) for name, at in arrays.items()}
         self._opened = {name: self._result(future, name) for name, future in opened.items()}
         self.leaves = {name: self._stored(name, array) for name, array in self._opened.items()}
 
@@ -97,10 +97,10 @@ class OrbaxSource:
             text = str(error).partition(" [")[0]
             raise Damaged(f"{self._driver.folder}: array {name!r} cannot be read: {text}.", leaf=name) from error
 
-    def read(self, wanted: Sequence[tuple[str, Target]]) -> None:
+    def read(self, targets_by_leaf: Sequence[tuple[str, FillTarget]]) -> None:
         running: list[tuple[str, Any]] = []
         pending = 0
-        for name, target in wanted:
+        for name, target in targets_by_leaf:
             source = (
                 self._opened[name][target.extent.slices].translate_to[0] if target.extent.shape else self._opened[name]
             )
@@ -109,7 +109,7 @@ class OrbaxSource:
                 running.append((name, ts.array(target.buffer).write(source)))
                 pending += target.buffer.nbytes
             elif target.buffer.size:
-                self._cast(name, source, target)
+                self._read_with_cast(name, source, target)
             if pending > _AT_ONCE:
                 self._finish(running)
                 pending = 0
@@ -120,16 +120,16 @@ class OrbaxSource:
             name, future = running.pop(0)
             self._result(future, name)
 
-    def _cast(self, name: str, source: Any, target: Target) -> None:
+    def _read_with_cast(self, name: str, source: Any, target: FillTarget) -> None:
         """Fill a target of another dtype: read and cast it in pieces, each of a limited number of rows."""
         rows = target.buffer.shape[0] if target.buffer.ndim else 1
         step = max(1, rows * _AT_ONCE // max(1, target.buffer.size * source.dtype.numpy_dtype.itemsize))
         for at in range(0, rows, step):
             cut = (slice(at, min(rows, at + step)),) if target.buffer.ndim else ...
-            cast_into(target.buffer[cut], self._result(source[cut].read(), name), leaf=name)
+            cast_into(target.buffer[cut], self._result(source[cut].read(), name), leaf_path=name)
 
-    def same(self, one: str, other: str) -> bool:
-        return one == other
+    def are_known_equal(self, name: str, other_name: str) -> bool:
+        return name == other_name
 
     def partial_checksums(self) -> Any:
         return None

@@ -21,39 +21,39 @@ from allranks.checkpoint.manifest import Shard, ShardRun
 from allranks.errors import Damaged
 from allranks.extent import Extent
 from allranks.loading.fit import StoredArray
-from allranks.loading.formats.archive import Record, records
-from allranks.loading.formats.base import Blob, SourceDescription, Value, note_of_skipped
-from allranks.loading.formats.catalog import ByteSource, Catalog, single_run
+from allranks.loading.formats.archive import ArchiveRecord, read_records
+from allranks.loading.formats.base import FileBlob, SourceDescription, Value, note_on_skipped
+from allranks.loading.formats.catalog import ByteCatalog, ByteSource, contiguous_shard
 from allranks.loading.formats.crc import combine_crcs
-from allranks.loading.formats.unpickle import FlatLeaves, StridedTensor, flatten_leaves, unpickle
+from allranks.loading.formats.unpickle import FlatLeaves, StridedTensor, flatten_leaves, unpickle_inertly
 from allranks.storage.base import Storage
 
 # The most leaves of a pickle, beside one for each byte.
 _MOST_LEAVES = 1 << 20
-Records = Mapping[int, Sequence[Record]]
+Records = Mapping[int, Sequence[ArchiveRecord]]
 
 
 def open_files(storage: Storage, names: Sequence[str]) -> CheckedSource:
     """Return the source for files of ``torch.save``; several files are shards, as Hugging Face writes them."""
-    catalog, dimension_orders = Catalog(), {}
+    catalog, dimension_orders = ByteCatalog(), {}
     values: dict[str, Value] = {}
-    kept: dict[int, list[Record]] = {}
+    kept: dict[int, list[ArchiveRecord]] = {}
     left: dict[str, str] = {}
     for name in names:
-        blob = Blob.of_file(storage, name)
-        archive = records(blob)
+        blob = FileBlob.of_file(storage, name)
+        archive = read_records(blob)
         flat = read_pickle(blob, archive)
-        file = catalog.file(blob.name, blob.size)
-        kept[file] = records_with_crc(archive)
+        file = catalog.add_file(blob.name, blob.size)
+        kept[file] = data_records(archive)
         values |= flat.values
         left |= flat.skipped
         for path, tensor in flat.tensors.items():
             if path in catalog.leaves:
-                raise blob.damaged(f"tensor {path!r} is in another file, too")
-            if order := add(catalog, blob, file, path, tensor, record_of(blob, archive, tensor)):
+                raise blob.damaged_error(f"tensor {path!r} is in another file, too")
+            if order := add_tensor(catalog, blob, file, path, tensor, record_of_tensor(blob, archive, tensor)):
                 dimension_orders[path] = order
     description = _describe_source(
-        "torch.save", names, kept, note_of_skipped(left, how="not loaded, and nothing of it was executed")
+        "torch.save", names, kept, note_on_skipped(left, introduction="not loaded, and nothing of it was executed")
     )
     return CheckedSource(storage, catalog, description, kept, values=values, dimension_orders=dimension_orders)
 
@@ -64,65 +64,67 @@ def _describe_source(what: str, names: Sequence[str], kept: Records, notes: tupl
     return SourceDescription(f"{what}, {len(names)} file{'s' if len(names) > 1 else ''}", how, notes)
 
 
-def read_pickle(blob: Blob, archive: Mapping[str, Record]) -> FlatLeaves:
+def read_pickle(blob: FileBlob, archive: Mapping[str, ArchiveRecord]) -> FlatLeaves:
     """Return the leaves in an archive's pickle. Raises Damaged."""
     if "data.pkl" not in archive:
         what = "a TorchScript program" if "constants.pkl" in archive else "an archive of something else"
-        raise blob.damaged(f"it has no data.pkl: it is {what}, not a checkpoint")
+        raise blob.damaged_error(f"it has no data.pkl: it is {what}, not a checkpoint")
     order = archive.get("byteorder")
-    if order is not None and blob.read(order.begin, order.size, what="the byte order") != b"little":
-        raise blob.damaged("its byte order is not little-endian")
+    if order is not None and blob.read(order.begin, order.size, content="the byte order") != b"little":
+        raise blob.damaged_error("its byte order is not little-endian")
     record = archive["data.pkl"]
-    data = blob.read(record.begin, record.size, what="data.pkl")
+    data = blob.read(record.begin, record.size, content="data.pkl")
     if record.crc and zlib.crc32(data) != record.crc:
-        raise blob.damaged("the CRC-32 of data.pkl differs from the saved one")
+        raise blob.damaged_error("the CRC-32 of data.pkl differs from the saved one")
     try:
-        return flatten_leaves(unpickle(data), most=_MOST_LEAVES + len(data))
+        return flatten_leaves(unpickle_inertly(data), max_nodes=_MOST_LEAVES + len(data))
     except pickle.UnpicklingError as error:
-        raise blob.damaged(f"its data.pkl is not valid: {error}") from error
+        raise blob.damaged_error(f"its data.pkl is not valid: {error}") from error
 
 
-def records_with_crc(archive: Mapping[str, Record]) -> list[Record]:
+def data_records(archive: Mapping[str, ArchiveRecord]) -> list[ArchiveRecord]:
     """Return the data records in the order of the file; [] if the file was written without CRCs."""
     if not any(record.crc for record in archive.values()):
         return []
     return sorted((r for name, r in archive.items() if name.startswith("data/")), key=lambda record: record.begin)
 
 
-def record_of(blob: Blob, archive: Mapping[str, Record], tensor: StridedTensor) -> Record:
+def record_of_tensor(blob: FileBlob, archive: Mapping[str, ArchiveRecord], tensor: StridedTensor) -> ArchiveRecord:
     """Return the record of a tensor. Raises Damaged if it is missing, or smaller than the tensor."""
     record = archive.get(f"data/{tensor.of.key}")
     size = tensor.of.count * DTYPES[tensor.of.dtype].size
     if record is None or record.size < size:
-        raise blob.damaged(f"the record data/{tensor.of.key} is missing, or has less than {size} bytes")
+        raise blob.damaged_error(f"the record data/{tensor.of.key} is missing, or has less than {size} bytes")
     return record
 
 
-def add(
-    catalog: Catalog, blob: Blob, file: int, path: str, tensor: StridedTensor, record: Record
+def add_tensor(
+    catalog: ByteCatalog, blob: FileBlob, file: int, path: str, tensor: StridedTensor, record: ArchiveRecord
 ) -> tuple[int, ...] | None:
     """Record a tensor in the catalog. Raises Damaged.
 
     Return the order of its dimensions in the file; None for the usual order.
     """
     if tensor.dtype not in DTYPES:
-        raise blob.damaged(f"tensor {path!r} has the dtype {tensor.dtype or 'unknown'}, which allranks does not know")
+        raise blob.damaged_error(
+            f"tensor {path!r} has the dtype {tensor.dtype or 'unknown'}, which allranks does not know"
+        )
     item = DTYPES[tensor.dtype].size
     last = tensor.offset + sum((many - 1) * by for many, by in zip(tensor.shape, tensor.stride, strict=True))
     if math.prod(tensor.shape) and (last + 1) * item > record.size:
-        raise blob.damaged(f"tensor {path!r} exceeds its record, which has {record.size} bytes")
+        raise blob.damaged_error(f"tensor {path!r} exceeds its record, which has {record.size} bytes")
     begin = blob.begin + record.begin
-    catalog.mark(file, begin, record.size)
+    catalog.divide_into_chunks(file, begin, record.size)
     order = tuple(sorted(range(len(tensor.shape)), key=lambda d: (-tensor.stride[d], d)))
     shape = tuple(tensor.shape[d] for d in order)
     stride = [tensor.stride[d] for d in order]
     runs = _shards_of_tensor(file, begin + tensor.offset * item, shape, stride, item)
     if runs is None:
-        raise blob.damaged(
+        raise blob.damaged_error(
             f"tensor {path!r} has the strides {tensor.stride}, which cannot be read: save its contiguous() copy instead"
         )
     usual = order == tuple(range(len(order))) or math.prod(shape) == 0
-    catalog.add(path, StoredArray(tensor.shape if usual else shape, tensor.dtype), runs)
+    catalog.add_leaf(path, StoredArray(tensor.shape if usual else shape, tensor.dtype), runs)
     return None if usual else order
 
 
@@ -138,7 +140,7 @@ def _shards_of_tensor(
         expected *= shape[dense - 1]
         dense -= 1
     if not dense or 0 in shape:
-        return single_run(file, begin, shape)
+        return contiguous_shard(file, begin, shape)
     if dense > 1 or stride[0] < expected:
         return None
     row = Shard(file, begin, Extent((0,) * len(shape), (1, *shape[1:])))
@@ -154,7 +156,7 @@ class CheckedSource(ByteSource):
     def __init__(
         self,
         storage: Storage,
-        catalog: Catalog,
+        catalog: ByteCatalog,
         description: SourceDescription,
         kept: Records,
         *,
@@ -204,7 +206,7 @@ class CheckedSource(ByteSource):
                 if bisect_left(read, chunks.start) < bisect_left(read, chunks.stop):
                     yield file, number, chunks
 
-    def _chunks(self, file: int, record: Record) -> range:
+    def _chunks(self, file: int, record: ArchiveRecord) -> range:
         """Return the numbers of the chunks of a record, which begins and ends at borders of chunks."""
         ends = self.manifest.files[file].ends
         return range(bisect_right(ends, record.begin), bisect_left(ends, record.begin + record.size) + 1)

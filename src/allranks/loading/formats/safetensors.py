@@ -10,8 +10,8 @@ from typing import Any
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.errors import Damaged, Unsafe
 from allranks.loading.fit import StoredArray
-from allranks.loading.formats.base import Blob, SourceDescription
-from allranks.loading.formats.catalog import ByteSource, Catalog, single_run
+from allranks.loading.formats.base import FileBlob, SourceDescription
+from allranks.loading.formats.catalog import ByteCatalog, ByteSource, contiguous_shard
 from allranks.storage.base import Storage
 
 # As in the format's own library.
@@ -23,19 +23,21 @@ CHECKED = "not at all: safetensors has no checksums"
 
 def open_files(storage: Storage, names: Iterable[str], *, index: Mapping[str, str] | None = None) -> ByteSource:
     """Return the source for safetensors files; ``index`` has the file of each tensor. Raises Damaged."""
-    catalog = Catalog()
+    catalog = ByteCatalog()
     names = list(names)
     for name in names:
-        _add_tensors(catalog, Blob.of_file(storage, name))
+        _add_tensors(catalog, FileBlob.of_file(storage, name))
     if index is not None:
         _check_index(storage, catalog, index)
     files = "1 file" if len(names) == 1 else f"{len(names)} files"
     return ByteSource(
-        storage, catalog, SourceDescription(f"safetensors, {files}", CHECKED, quantization=_quantization(storage))
+        storage,
+        catalog,
+        SourceDescription(f"safetensors, {files}", CHECKED, quantization=_quantization_config(storage)),
     )
 
 
-def _quantization(storage: Storage) -> dict[str, Any]:
+def _quantization_config(storage: Storage) -> dict[str, Any]:
     """Return the ``quantization_config`` of the config.json beside a file; {} if there is none."""
     size = storage.size(_CONFIG)
     if size is None or size > _MOST_CONFIG:
@@ -47,20 +49,20 @@ def _quantization(storage: Storage) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def header_of(blob: Blob) -> tuple[dict[str, Any], int]:
+def read_header(blob: FileBlob) -> tuple[dict[str, Any], int]:
     """Return the header of a file, and the position at which the file's data begins. Raises Damaged, Unsafe."""
-    length = int.from_bytes(blob.read(0, 8, what="the length of the header"), "little")
+    length = int.from_bytes(blob.read(0, 8, content="the length of the header"), "little")
     if length > _MOST_HEADER:
         raise Unsafe(
             f"{blob.url}: its header would have {length:,} bytes: expected at most {_MOST_HEADER:,}.", path=blob.name
         )
-    text = blob.read(8, length, what="the header")
+    text = blob.read(8, length, content="the header")
     try:
         header = json.loads(text, object_pairs_hook=_dict_with_unique_keys)
     except (ValueError, RecursionError) as error:
-        raise blob.damaged(f"its header is not a JSON object ({error})") from error
+        raise blob.damaged_error(f"its header is not a JSON object ({error})") from error
     if not isinstance(header, dict):
-        raise blob.damaged("its header is not a JSON object")
+        raise blob.damaged_error("its header is not a JSON object")
     return header, 8 + length
 
 
@@ -71,60 +73,62 @@ def _dict_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _add_tensors(catalog: Catalog, blob: Blob) -> None:
-    header, begin = header_of(blob)
+def _add_tensors(catalog: ByteCatalog, blob: FileBlob) -> None:
+    header, begin = read_header(blob)
     metadata = header.pop("__metadata__", None)
     if isinstance(metadata, dict) and "DCP_SHARDING_INFO" in metadata:
-        raise blob.damaged("it is a shard of DCP's HuggingFaceStorageWriter: consolidate the files first")
-    file = catalog.file(blob.name, blob.size)
+        raise blob.damaged_error("it is a shard of DCP's HuggingFaceStorageWriter: consolidate the files first")
+    file = catalog.add_file(blob.name, blob.size)
     at = 0
     tensors = [(name, *_describe_tensor(blob, name, entry)) for name, entry in header.items()]
     for name, stored, first, last in sorted(tensors, key=lambda one: (one[2], one[3])):
         if first != at:
-            raise blob.damaged(
+            raise blob.damaged_error(
                 f"tensor {name!r} begins at byte {first} of the data: expected {at}, the end of the tensor before"
             )
         if name in catalog.leaves:
-            raise blob.damaged(f"tensor {name!r} is in another file, too")
-        catalog.add(name, stored, single_run(file, begin + first, stored.shape))
+            raise blob.damaged_error(f"tensor {name!r} is in another file, too")
+        catalog.add_leaf(name, stored, contiguous_shard(file, begin + first, stored.shape))
         at = last
     if begin + at != blob.size:
-        raise blob.damaged(f"its tensors end at byte {begin + at}: expected {blob.size}, the size of the file")
+        raise blob.damaged_error(f"its tensors end at byte {begin + at}: expected {blob.size}, the size of the file")
 
 
-def _describe_tensor(blob: Blob, name: str, entry: Any) -> tuple[StoredArray, int, int]:
+def _describe_tensor(blob: FileBlob, name: str, entry: Any) -> tuple[StoredArray, int, int]:
     match entry:
         case {"dtype": str(kind), "shape": [*shape], "data_offsets": [int(first), int(last)]}:
             pass
         case _:
-            raise blob.damaged(f"tensor {name!r} has the entry {entry!r:.80}: expected dtype, shape and data_offsets")
+            raise blob.damaged_error(
+                f"tensor {name!r} has the entry {entry!r:.80}: expected dtype, shape and data_offsets"
+            )
     if kind not in _DTYPES:
-        raise blob.damaged(f"tensor {name!r} has the dtype {kind}, which allranks does not know")
+        raise blob.damaged_error(f"tensor {name!r} has the dtype {kind}, which allranks does not know")
     if not all(type(many) is int and many >= 0 for many in shape):
-        raise blob.damaged(f"tensor {name!r} has the shape {shape!r:.80}: expected integers from 0 on")
+        raise blob.damaged_error(f"tensor {name!r} has the shape {shape!r:.80}: expected integers from 0 on")
     stored = StoredArray(tuple(shape), _DTYPES[kind])
     if last - first != math.prod(shape) * DTYPES[stored.dtype].size or first < 0:
-        raise blob.damaged(f"tensor {name!r} is {stored}, which does not fit its bytes {first}-{last}")
+        raise blob.damaged_error(f"tensor {name!r} is {stored}, which does not fit its bytes {first}-{last}")
     return stored, first, last
 
 
-def read_index(blob: Blob) -> dict[str, str]:
+def read_index(blob: FileBlob) -> dict[str, str]:
     """Return the file name of each tensor, from ``*.index.json``. Raises Damaged, Unsafe."""
     try:
-        index = json.loads(blob.read(0, blob.size, what="the index"), object_pairs_hook=_dict_with_unique_keys)[
+        index = json.loads(blob.read(0, blob.size, content="the index"), object_pairs_hook=_dict_with_unique_keys)[
             "weight_map"
         ]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
-        raise blob.damaged(f"it is not an index of Hugging Face ({error})") from error
+        raise blob.damaged_error(f"it is not an index of Hugging Face ({error})") from error
     if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
-        raise blob.damaged("its 'weight_map' does not map names to files")
+        raise blob.damaged_error("its 'weight_map' does not map names to files")
     for name in dict.fromkeys(index.values()):
         if "/" in name or "\\" in name or name in ("", ".", ".."):
             raise Unsafe(f"{blob.url} names the file {name!r}: expected a file in its folder.", path=blob.name)
     return index
 
 
-def _check_index(storage: Storage, catalog: Catalog, index: Mapping[str, str]) -> None:
+def _check_index(storage: Storage, catalog: ByteCatalog, index: Mapping[str, str]) -> None:
     """Raise Damaged unless the files and the index have the same tensors."""
     if lost := [name for name in index if name not in catalog.leaves]:
         raise Damaged(

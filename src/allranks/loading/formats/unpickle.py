@@ -79,7 +79,10 @@ class StridedTensor:
 
 
 class InertObject:
-    """Replaces any object of a pickle that is not an array. It accepts every call and assignment, and does nothing."""
+    """A placeholder for any object of a pickle that is not an array.
+
+    It accepts every call and assignment, and does nothing.
+    """
 
     named = ""
     args: tuple[Any, ...]
@@ -138,8 +141,11 @@ def _storage_dtype(named: str) -> str:
     return _STORAGES[kind]
 
 
-def _tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> StridedTensor:
-    """Replace ``torch._utils._rebuild_tensor_v2``. Its 7th argument, metadata that changes values, must be empty."""
+def _rebuild_tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> StridedTensor:
+    """Return a StridedTensor, in place of ``torch._utils._rebuild_tensor_v2``.
+
+    Its 7th argument, metadata that changes values, must be empty.
+    """
     if not isinstance(of, StorageRecord) or not of.dtype or len(shape) != len(stride) or (len(rest) > 2 and rest[2]):
         raise pickle.UnpicklingError("a tensor is not a plain view of a storage")
     numbers = (offset, *shape, *stride)
@@ -150,14 +156,14 @@ def _tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> Stride
     return StridedTensor(of, of.dtype, offset, tuple(shape), tuple(stride))
 
 
-def _tensor_of_dtype(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> StridedTensor:
-    """Replace ``_rebuild_tensor_v3``; its 7th argument is the dtype."""
+def _rebuild_tensor_with_dtype(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> StridedTensor:
+    """Return a StridedTensor, in place of torch's ``_rebuild_tensor_v3``, whose 7th argument is the dtype."""
     requires_grad, hooks, dtype, *metadata = rest
-    tensor = _tensor(of, offset, shape, stride, requires_grad, hooks, *metadata)
+    tensor = _rebuild_tensor(of, offset, shape, stride, requires_grad, hooks, *metadata)
     return replace(tensor, dtype=str(getattr(dtype, "named", "")).removeprefix("torch."))
 
 
-def _from_type(function: Any, _kind: Any, args: Any, _state: Any) -> Any:
+def _rebuild_without_type(function: Any, _kind: Any, args: Any, _state: Any) -> Any:
     """Replace ``torch._tensor._rebuild_from_type_v2``: return a tensor that has attributes without these attributes."""
     inert = isinstance(function, type) and issubclass(function, InertObject)
     return function(*args) if inert or function in _KNOWN.values() else InertObject(*args)
@@ -182,17 +188,17 @@ class _AllowedFunction:
 
 _KNOWN: dict[str, Callable[..., Any]] = {
     "collections.OrderedDict": OrderedDict,
-    "torch._utils._rebuild_tensor_v2": _AllowedFunction(_tensor),
-    "torch._utils._rebuild_tensor_v3": _AllowedFunction(_tensor_of_dtype),
+    "torch._utils._rebuild_tensor_v2": _AllowedFunction(_rebuild_tensor),
+    "torch._utils._rebuild_tensor_v3": _AllowedFunction(_rebuild_tensor_with_dtype),
     "torch._utils._rebuild_parameter": _AllowedFunction(_first),
     "torch._utils._rebuild_parameter_with_state": _AllowedFunction(_first),
-    "torch._tensor._rebuild_from_type_v2": _AllowedFunction(_from_type),
+    "torch._tensor._rebuild_from_type_v2": _AllowedFunction(_rebuild_without_type),
     "torch.Size": tuple,
 }
 
 
-def unpickle(data: bytes) -> Any:
-    """Return what a pickle describes: containers, plain values, Strided, Inert. Raises pickle.UnpicklingError."""
+def unpickle_inertly(data: bytes) -> Any:
+    """Decode a pickle to containers, plain values, StridedTensors and InertObjects. Raises pickle.UnpicklingError."""
     try:
         _check_memo(data)
         return _Unpickler(data).load()
@@ -249,16 +255,16 @@ class FlatLeaves:
     skipped: dict[str, str]
 
 
-def flatten_leaves(tree: Any, *, most: int) -> FlatLeaves:
+def flatten_leaves(tree: Any, *, max_nodes: int) -> FlatLeaves:
     """Return the leaves of a tree.
 
-    At most ``most`` nodes are visited, because a node may contain another one many times. Raises pickle.UnpicklingError
-    for a tree that is too large or too deep, or has two leaves with one path.
+    At most ``max_nodes`` nodes are visited, because a node may contain another one many times. Raises
+    pickle.UnpicklingError for a tree that is too large or too deep, or has two leaves with one path.
     """
     found = FlatLeaves({}, {}, {})
     for visited, (path, node) in enumerate(_leaves_below(tree, "", 0)):
-        if visited >= most:
-            raise pickle.UnpicklingError(f"it has too many leaves: expected at most {most:,}")
+        if visited >= max_nodes:
+            raise pickle.UnpicklingError(f"it has too many leaves: expected at most {max_nodes:,}")
         if path in found.tensors or path in found.values:
             raise pickle.UnpicklingError(f"two leaves have the path {path!r}")
         if isinstance(node, StridedTensor):

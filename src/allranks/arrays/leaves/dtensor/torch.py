@@ -15,10 +15,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement
 
-from allranks.arrays.base import CellBytes, Copy, Split
+from allranks.arrays.base import CellBytes, CellCopy, RankSplit
 from allranks.arrays.grid import cell_extent, extent_on_device, split_of
 from allranks.arrays.leaves import torch as plain
-from allranks.arrays.leaves.base import LeafFill, LeafRefused, OpenContext, Spec
+from allranks.arrays.leaves.base import ArraySpec, LeafFill, LeafRefused, OpenContext
 from allranks.arrays.walk import Opener
 from allranks.extent import Extent
 
@@ -31,8 +31,8 @@ def opener(_node: object, _context: OpenContext) -> Opener | None:
     return None
 
 
-def spec(leaf: DTensor, context: OpenContext) -> Spec:
-    name, kind = plain.name_of(leaf, context), plain.kind_of(leaf)
+def spec(leaf: DTensor, context: OpenContext) -> ArraySpec:
+    name, kind = plain.dtype_name(leaf, context), plain.dtype_kind(leaf)
     made = _spec(leaf.device_mesh, leaf.placements, tuple(leaf.shape), name, kind)
     mine, local_part = _held_extent(leaf, context), tuple(plain.local_part(leaf).shape)
     if mine is not None and mine.shape != local_part and mine.size + leaf.to_local().numel() > 0:
@@ -44,12 +44,14 @@ def spec(leaf: DTensor, context: OpenContext) -> Spec:
 
 
 @lru_cache(maxsize=1 << 14)
-def _spec(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...], name: str, kind: str) -> Spec:
-    return Spec(shape, name, _split_of(mesh, placements, shape), kind)
+def _spec(
+    mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...], name: str, kind: str
+) -> ArraySpec:
+    return ArraySpec(shape, name, _split_of(mesh, placements, shape), kind)
 
 
 @lru_cache(maxsize=1 << 14)
-def _split_of(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...]) -> Split:
+def _split_of(mesh: DeviceMesh, placements: tuple[Placement, ...], shape: tuple[int, ...]) -> RankSplit:
     if any(placement.is_partial() for placement in placements):
         raise LeafRefused(
             "a DTensor with Partial placements, whose sums are not computed", "Call its redistribute() first."
@@ -81,7 +83,7 @@ def _extent_of_rank(
     return None if number is None else cell_extent(number, shape, split.cuts)
 
 
-def _cell_of_rank(split: Split, rank: int) -> int | None:
+def _cell_of_rank(split: RankSplit, rank: int) -> int | None:
     return next((number for number, holders in enumerate(split.holders) if rank in holders), None)
 
 
@@ -89,9 +91,9 @@ def cell_bytes(leaf: DTensor, cell: int, context: OpenContext) -> CellBytes:
     return plain.cell_bytes(plain.local_part(leaf), cell, context)
 
 
-def copies(leaf: DTensor, context: OpenContext) -> tuple[Copy, ...]:
+def copies(leaf: DTensor, context: OpenContext) -> tuple[CellCopy, ...]:
     number = _cell_of_rank(_split_of(leaf.device_mesh, leaf.placements, tuple(leaf.shape)), context.rank)
-    return () if number is None or leaf.is_meta else (plain.copy_of(plain.local_part(leaf), number, context),)
+    return () if number is None or leaf.is_meta else (plain.make_cell_copy(plain.local_part(leaf), number, context),)
 
 
 def address(leaf: DTensor) -> int:
@@ -100,7 +102,7 @@ def address(leaf: DTensor) -> int:
 
 
 def memory(leaf: DTensor) -> Hashable:
-    return plain.memory_of(leaf, plain.local_part(leaf))
+    return plain.memory_key_of_part(leaf, plain.local_part(leaf))
 
 
 def leaf_fill(leaf: DTensor, context: OpenContext) -> LeafFill:

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from allranks.arrays.leaves.base import OpenContext
 from allranks.arrays.optimizer_states import OPTIMIZERS, StateNames
-from allranks.arrays.saved_tree import Node, SavedArray, TemplateBuilder, as_key, merge_filled
+from allranks.arrays.saved_tree import Node, SavedArray, TemplateBuilder, component_key, merge_filled
 from allranks.arrays.walk import DeferredChild, OpenedNode, Opener, stateful_node
 
 _UNKNOWN = StateNames()
@@ -33,7 +33,7 @@ def _open_schedule(schedule: LRScheduler, context: OpenContext) -> OpenedNode:
     state = schedule.state_dict()
 
     def template(path: str) -> object:
-        saved = context.saved.below(path) if context.saved else None
+        saved = context.saved.part_below(path) if context.saved else None
         return (
             state
             if saved is None
@@ -50,8 +50,12 @@ def _open_optimizer(optimizer: torch.optim.Optimizer, context: OpenContext) -> O
     state = optimizer.state_dict()
 
     def template(path: str) -> object:
-        saved = context.saved.below(path) if context.saved else None
-        return state if saved is None else _OptimizerTemplate(optimizer, context.kept_settings).of(state, saved, path)
+        saved = context.saved.part_below(path) if context.saved else None
+        return (
+            state
+            if saved is None
+            else _OptimizerTemplate(optimizer, context.kept_settings).template_of_optimizer(state, saved, path)
+        )
 
     def load(filled: dict[str, Any]) -> None:
         groups = optimizer.param_groups
@@ -97,7 +101,7 @@ class _OptimizerTemplate:
         self._names = OPTIMIZERS.get(known.__name__, _UNKNOWN) if known.__module__.startswith("torch.") else _UNKNOWN
         self._strict = known is kind and self._names is not _UNKNOWN
 
-    def of(self, live: dict[str, Any], saved: Node, path: str) -> object:
+    def template_of_optimizer(self, live: dict[str, Any], saved: Node, path: str) -> object:
         """Return the template for the optimizer at ``path``, given its current state and the checkpoint's."""
         if not isinstance(saved, dict) or not {"state", "param_groups"} <= live.keys():
             return self._settings.template_for(live, saved, path)
@@ -109,7 +113,7 @@ class _OptimizerTemplate:
         entries: dict[Any, Any] = {}
         states = saved.get("state")
         for name, node in states.items() if isinstance(states, dict) else ():
-            number = as_key(name)
+            number = component_key(name)
             if isinstance(number, str):  # it belongs to no parameter
                 entries[number] = self._settings.template_of(node)
             elif number < len(parameters) and isinstance(node, dict):

@@ -21,7 +21,7 @@ SETTINGS = "jax.config"
 _MOST_VALUES = 256
 
 
-def read(name: Name, args: Sequence[Any], kwargs: Mapping[str, Any], *, by_value: bool) -> Signature:
+def read_signature(name: Name, args: Sequence[Any], kwargs: Mapping[str, Any], *, by_value: bool) -> Signature:
     """Return the signature of one argument: its shapes, dtypes and shardings.
 
     With ``by_value``, Python numbers count with their values. For JAX's settings ``by_value`` makes no difference. None
@@ -50,7 +50,7 @@ def _form_of_leaf(leaf: Any) -> Signature:
     return leaf
 
 
-def replicated(args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})) -> list[LoopElement]:
+def replicated_arguments(args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})) -> list[LoopElement]:
     """Return those arguments that must be equal on all ranks: values and arrays of this process only.
 
     Random keys are left out, because they may differ between ranks.
@@ -90,7 +90,7 @@ def _describe_leaf(leaf: Any) -> str:
     return f"{value.dtype}{list(value.shape)} with the digest {show(elements)[:8]}"
 
 
-def describe(argument: Any) -> str:
+def describe_argument(argument: Any) -> str:
     """Return a description of an argument, e.g. ``float32[8, 128] P('data', None)``.
 
     The sharding of an array of only one process is left out, because it differs between ranks.

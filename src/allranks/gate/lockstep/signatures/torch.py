@@ -18,17 +18,19 @@ _c10d: Any = dist.distributed_c10d
 Signature = tuple[Any, ...]
 
 
-def signature_of(name: str, given: Mapping[str, Any]) -> Signature:
-    """Return the signature of an operation; ``given`` maps the names of its arguments to their values."""
-    reduction = int(given["reduce_op"].op()) if "reduce_op" in given else None
+def signature_of(name: str, arguments: Mapping[str, Any]) -> Signature:
+    """Return the signature of an operation; ``arguments`` maps the names of its arguments to their values."""
+    reduction = int(arguments["reduce_op"].op()) if "reduce_op" in arguments else None
     if name == "alltoall_base_":
-        even = not (given["output_split_sizes"] or given["input_split_sizes"])
-        tensors = [(t.dtype, t.shape if even else ("*", *t.shape[1:])) for t in (given["output"], given["input"])]
+        even = not (arguments["output_split_sizes"] or arguments["input_split_sizes"])
+        tensors = [
+            (t.dtype, t.shape if even else ("*", *t.shape[1:])) for t in (arguments["output"], arguments["input"])
+        ]
     elif name == "alltoall_":
-        tensors = [(t.dtype, "*") for t in given["input_tensors"]]
+        tensors = [(t.dtype, "*") for t in arguments["input_tensors"]]
     else:
-        tensors = [(t.dtype, t.shape) for one in KINDS[name].tensors for t in _flatten_tensors(given[one])]
-    return name, reduction, given.get("root_rank"), *chain.from_iterable(tensors)
+        tensors = [(t.dtype, t.shape) for one in KINDS[name].tensors for t in _flatten_tensors(arguments[one])]
+    return name, reduction, arguments.get("root_rank"), *chain.from_iterable(tensors)
 
 
 @dataclass(frozen=True, slots=True)
