@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from allranks.digest import NAMES, hasher
+from allranks.digest import NAMES, hasher_by_name
 
 # The published test vectors: XXH3-128 with seed 0, BLAKE3.
 EMPTY = {
@@ -17,7 +17,7 @@ EMPTY = {
 @pytest.mark.parametrize("name", NAMES)
 def test_one_buffer_and_its_parts_have_one_digest(name: str) -> None:
     """Bytes, views of arrays, in one piece or streamed."""
-    made = hasher(name)
+    made = hasher_by_name(name)
     data = np.arange(100_000, dtype=np.uint8)
     stream = made.stream()
     for part in (data[:1], data[1:70_000], data[70_000:]):
@@ -29,4 +29,4 @@ def test_one_buffer_and_its_parts_have_one_digest(name: str) -> None:
 
 def test_an_unknown_digest_is_refused() -> None:
     with pytest.raises(ValueError, match="no digest is called 'md5'; there are 'xxh3-128' and 'blake3'"):
-        hasher("md5")
+        hasher_by_name("md5")

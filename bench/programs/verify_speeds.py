@@ -15,7 +15,7 @@ from allranks.arrays.base import DeclaredArray
 from allranks.arrays.detect import open_tree
 from allranks.consistency import jax as on_jax
 from allranks.consistency import torch as on_torch
-from allranks.consistency.digests import digests, fingerprints
+from allranks.consistency.digests import digests_of_copies, fingerprints_of_copies
 from allranks.consistency.fingerprint import WordLayout
 
 words, times = int(sys.argv[1]) * 250_000, int(sys.argv[2])
@@ -29,9 +29,9 @@ assert isinstance(declared[0], DeclaredArray)
 
 WAYS: dict[str, Callable[[], object]] = {
     "reading: np.bitwise_xor": lambda: np.bitwise_xor.reduce(wide),
-    "verify, in the host's memory: XXH3-128": lambda: digests(declared, copies, proof=False),
-    "verify(proof=True): BLAKE3": lambda: digests(declared, copies, proof=True),
-    "tree_digest: fingerprint in NumPy": lambda: fingerprints(declared, copies),
+    "verify, in the host's memory: XXH3-128": lambda: digests_of_copies(declared, copies, is_proof=False),
+    "verify(proof=True): BLAKE3": lambda: digests_of_copies(declared, copies, is_proof=True),
+    "tree_digest: fingerprint in NumPy": lambda: fingerprints_of_copies(declared, copies),
     "a JAX device (here a CPU): fingerprint": lambda: on_jax.fingerprints([([on_device], [word_layout])]),
     "a plain jax.jit sum of it": lambda: total(on_device).block_until_ready(),
     "a torch device (here a CPU, eager): fingerprint": lambda: on_torch.fingerprints([([tensor], [word_layout])]),

@@ -20,7 +20,7 @@ def short_path(path: str) -> str:
     return path[len(here) :] if path.startswith(here) else path
 
 
-def of_frame(frame: FrameType) -> str:
+def format_frame(frame: FrameType) -> str:
     """Return the file and line of a frame, e.g. ``train.py:88``."""
     return f"{short_path(frame.f_code.co_filename)}:{frame.f_lineno}"
 
@@ -36,10 +36,10 @@ def call_site() -> str:
         path = frame.f_code.co_filename
         if not path.startswith(_NOT_THE_USERS):
             if not any(folder in path for folder in _INSTALLED):
-                return of_frame(frame)
+                return format_frame(frame)
             installed = installed or frame
         frame = frame.f_back
-    return of_frame(installed) if installed is not None else ""
+    return format_frame(installed) if installed is not None else ""
 
 
 def whereabouts() -> str:
@@ -50,7 +50,7 @@ def whereabouts() -> str:
     frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
-    return f"{of_frame(frame)} in {frame.f_code.co_name}" if frame is not None else ""
+    return f"{format_frame(frame)} in {frame.f_code.co_name}" if frame is not None else ""
 
 
 def is_users(filename: str) -> bool:

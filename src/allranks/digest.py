@@ -51,7 +51,7 @@ _HASHERS = {
 NAMES = tuple(_HASHERS)
 
 
-def hasher(name: str) -> Hasher:
+def hasher_by_name(name: str) -> Hasher:
     """Return the hasher with this name. Raises ValueError, which lists the known names."""
     try:
         return _HASHERS[name]
@@ -69,7 +69,7 @@ def digest(*parts: bytes | memoryview | str) -> int:
     return state.intdigest()
 
 
-def merge(digests: Iterable[int]) -> int:
+def merge_digests(digests: Iterable[int]) -> int:
     """Return one digest for many digests. Neither their order nor their grouping changes the result."""
     return sum(digests) % (1 << BITS)
 

@@ -27,7 +27,7 @@ from allranks.messages.book import BOOK
 from allranks.messages.known import Kind
 
 
-class Weight(enum.IntEnum):
+class CauseWeight(enum.IntEnum):
     """How far a failure is from the cause: the lower, the nearer."""
 
     CAUSE = 0
@@ -36,49 +36,49 @@ class Weight(enum.IntEnum):
     CONSEQUENCE = 3
 
 
-OF_KIND: Mapping[Kind, Weight] = {
-    "cause": Weight.CAUSE,
-    "unclear": Weight.UNCLEAR,
-    "waiting": Weight.WAITING,
-    "consequence": Weight.CONSEQUENCE,
+OF_KIND: Mapping[Kind, CauseWeight] = {
+    "cause": CauseWeight.CAUSE,
+    "unclear": CauseWeight.UNCLEAR,
+    "waiting": CauseWeight.WAITING,
+    "consequence": CauseWeight.CONSEQUENCE,
 }
 OURS = {
-    "Mismatch": Weight.CAUSE,
-    "CollectiveOnOneRank": Weight.CAUSE,
-    "RankDied": Weight.CONSEQUENCE,
-    "RemoteError": Weight.CONSEQUENCE,
-    "StoreError": Weight.UNCLEAR,
-    "BarrierTimeout": Weight.WAITING,
-    "KeyTimeout": Weight.WAITING,
+    "Mismatch": CauseWeight.CAUSE,
+    "CollectiveOnOneRank": CauseWeight.CAUSE,
+    "RankDied": CauseWeight.CONSEQUENCE,
+    "RemoteError": CauseWeight.CONSEQUENCE,
+    "StoreError": CauseWeight.UNCLEAR,
+    "BarrierTimeout": CauseWeight.WAITING,
+    "KeyTimeout": CauseWeight.WAITING,
 }
 LEFT = "left with exit code"
 
 
-def weight_of_text(text: str) -> Weight | None:
+def weight_of_text(text: str) -> CauseWeight | None:
     """Return the weight of a line of text, or None if the line is no known message."""
     name = text.partition(":")[0].rpartition(".")[2]
     if name in OURS:
         return OURS[name]
-    known = BOOK.find(text.encode(errors="backslashreplace"))
+    known = BOOK.find_in_line(text.encode(errors="backslashreplace"))
     return None if known is None else OF_KIND.get(known.kind)
 
 
-def weight_of(failure: Failure, lines: Sequence[str] = ()) -> Weight:
+def weight_of(failure: Failure, lines: Sequence[str] = ()) -> CauseWeight:
     """Return the weight of a failure. ``lines`` are the last lines that its rank printed before.
 
     The lines count only for a rank that leaves with an exit code: it reports no reason, but may have printed one.
     """
     own = weight_of_text(failure.what)
-    if own is Weight.CAUSE:
+    if own is CauseWeight.CAUSE:
         return own
     before = failure.before.splitlines()
     found = [own, *map(weight_of_text, before)]
     if failure.what.startswith(LEFT) and not before:
         found.append(weight_of_lines(lines))
-    return max((weight for weight in found if weight is not None), default=Weight.CAUSE)
+    return max((weight for weight in found if weight is not None), default=CauseWeight.CAUSE)
 
 
-def weight_of_lines(lines: Iterable[str]) -> Weight | None:
+def weight_of_lines(lines: Iterable[str]) -> CauseWeight | None:
     """Return the weight of the last known message among the lines that a rank printed, or None if none is known."""
     weights = [weight for line in lines if (weight := weight_of_text(line)) is not None]
     return weights[-1] if weights else None

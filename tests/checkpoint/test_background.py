@@ -96,7 +96,7 @@ def torn(states: Callable[[], tuple[Any, Callable[[Any, int], Any]]], saves: int
         there = change(there, -step)
         held.changed.set()
         handle.wait()
-        files = held.disk.files()
+        files = held.disk.file_contents()
         manifest = inventory.load_manifest(held.disk, step)
         (file,) = manifest.files
         data = files[f"checkpoint-{step}/{file.name}"]
@@ -165,10 +165,10 @@ def test_a_failure_of_one_rank_is_raised_on_every_rank_and_the_next_save_succeed
     told: dict[int, list[str]] = {}
 
     def run(world: World) -> None:
-        storage = disk.process()
+        storage = disk.new_process()
         ckpt = Checkpointer(storage, world, on_sigterm=False)
         if world.rank == 2:
-            storage.fail("block", "checkpoint-20/*", error=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+            storage.fail_operation("block", "checkpoint-20/*", error=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         for step in (10, 20, 30, 40):
             try:
                 ckpt.save(step, state(step, leaves=8), block=True)
@@ -182,14 +182,14 @@ def test_a_failure_of_one_rank_is_raised_on_every_rank_and_the_next_save_succeed
     assert words.startswith("(2,) save of step 20 stopped: rank 2: StorageError")
     assert "ENOSPC" in words
     assert inventory.complete_steps(disk) == (10, 30, 40)
-    assert not [path for path in disk.files() if path.startswith("checkpoint-20/")]
+    assert not [path for path in disk.file_contents() if path.startswith("checkpoint-20/")]
 
 
 def test_a_failure_behind_the_program_is_raised_by_its_next_call() -> None:
     """And that is all: the call after it saves."""
     storage = MemoryStorage()
     ckpt = open_run(storage)
-    storage.fail("finish", error=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    storage.fail_operation("finish", error=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     ckpt.save(10, state(10))
     with pytest.raises(SaveFailed, match=r"save of step 10 stopped: rank 0: .*ENOSPC"):
         ckpt.save(20, state(20))

@@ -16,7 +16,7 @@ from allranks.checkpoint.items import items_in
 from allranks.checkpoint.retention import RunRetention
 from allranks.storage import MemoryStorage
 from allranks.storage.base import Storage
-from allranks.storage.memory import Crashed, Effect
+from allranks.storage.memory import Effect, SimulatedCrash
 
 PROGRAM = Path(__file__).parent / "programs" / "dies_anywhere.py"
 EFFECTS: dict[str, tuple[Effect, ...]] = {
@@ -91,7 +91,7 @@ def deaths(story: Story) -> Iterator[tuple[MemoryStorage, bool]]:
     """Yield the storage after a death at every operation, with every effect, and whether the manifest was there."""
     whole = MemoryStorage()
     tell(story, whole)
-    process = whole.process()
+    process = whole.new_process()
     live(story, process)
     published = process.log.index(("put", paths.manifest_path(story.saves)))
     # The story of the first save is also that of opening a run.
@@ -100,9 +100,9 @@ def deaths(story: Story) -> Iterator[tuple[MemoryStorage, bool]]:
         for effect in EFFECTS.get(operation, ("none",)):
             storage = MemoryStorage()
             tell(story, storage)
-            process = storage.process()
+            process = storage.new_process()
             process.crash_at(number + 1, effect)
-            with pytest.raises(Crashed):
+            with pytest.raises(SimulatedCrash):
                 live(story, process)
             yield storage, number > published
 

@@ -28,13 +28,13 @@ def saved() -> dict[str, bytes]:
     disk = MemoryStorage()
 
     def run(world: World) -> None:
-        ckpt = Checkpointer(disk.process(), world, on_sigterm=False)
+        ckpt = Checkpointer(disk.new_process(), world, on_sigterm=False)
         for step in (10, 20):
             ckpt.save(step, state(step, **LIKE), block=True)
         ckpt.close()
 
     SimulatedWorld(RANKS).run(run).values()
-    return disk.files()
+    return disk.file_contents()
 
 
 def disk_of(files: dict[str, bytes]) -> MemoryStorage:
@@ -92,37 +92,37 @@ def is_noticed(disk: MemoryStorage, path: str, byte: int | None = None) -> bool:
 
 
 def deleted(disk: MemoryStorage, path: str, _: str, __: str) -> None:
-    disk.lose(path)
+    disk.remove_uncounted(path)
 
 
 def emptied(disk: MemoryStorage, path: str, _: str, __: str) -> None:
-    disk.truncate(path, 0)
+    disk.truncate_file(path, 0)
 
 
 def cut_in_half(disk: MemoryStorage, path: str, _: str, __: str) -> None:
-    disk.truncate(path, len(disk.files()[path]) // 2)
+    disk.truncate_file(path, len(disk.file_contents()[path]) // 2)
 
 
 def cut_by_a_byte(disk: MemoryStorage, path: str, _: str, __: str) -> None:
-    disk.truncate(path, len(disk.files()[path]) - 1)
+    disk.truncate_file(path, len(disk.file_contents()[path]) - 1)
 
 
 def swapped_with_another_rank(disk: MemoryStorage, path: str, other: str, _: str) -> None:
-    disk.put(path, disk.files()[other], replace=True)
+    disk.put(path, disk.file_contents()[other], replace=True)
 
 
 def swapped_with_another_save(disk: MemoryStorage, path: str, _: str, earlier: str) -> None:
-    disk.put(path, disk.files()[earlier], replace=True)
+    disk.put(path, disk.file_contents()[earlier], replace=True)
 
 
 def a_hole_of_zeros(disk: MemoryStorage, path: str, _: str, __: str) -> None:
-    data = disk.files()[path]
+    data = disk.file_contents()[path]
     disk.put(path, data[:8192] + bytes(4096) + data[12288:], replace=True)
 
 
 def a_page_of_another_save(disk: MemoryStorage, path: str, _: str, earlier: str) -> None:
-    data = disk.files()[path]
-    disk.put(path, data[:8192] + disk.files()[earlier][8192:12288] + data[12288:], replace=True)
+    data = disk.file_contents()[path]
+    disk.put(path, data[:8192] + disk.file_contents()[earlier][8192:12288] + data[12288:], replace=True)
 
 
 KINDS = [
@@ -158,7 +158,7 @@ def test_a_damaged_file_is_named_and_the_older_step_is_there(
 def test_a_fallback_is_said_loudly(saved: dict[str, bytes], caplog: pytest.LogCaptureFixture) -> None:
     disk = disk_of(saved)
     path = shard_files(saved)[1]
-    disk.flip(path, 5000)
+    disk.flip_bit(path, 5000)
     restored(disk, fallback=True)
     record = caplog.records[0]
     assert record.levelname == "WARNING"
@@ -173,9 +173,9 @@ def test_a_file_of_another_save_with_equal_arrays_does_no_harm_and_is_noticed() 
     ckpt = open_run(disk)
     for step in (10, 20):
         ckpt.save(step, state(7, **LIKE), block=True)
-    (new,), (old,) = shard_files(disk.files()), shard_files(disk.files(), 10)
-    assert disk.files()[new][4096:] == disk.files()[old][4096:]
-    disk.swap(new, old)
+    (new,), (old,) = shard_files(disk.file_contents()), shard_files(disk.file_contents(), 10)
+    assert disk.file_contents()[new][4096:] == disk.file_contents()[old][4096:]
+    disk.swap_files(new, old)
     found = restored(disk)
     assert found is not None
     assert same(found[0], state(7, **LIKE))
@@ -204,12 +204,12 @@ def manifest_flips(saved: dict[str, bytes], bits: Callable[[int], Sequence[int]]
     path, disk, seen = paths.manifest_path(20), disk_of(saved), Counter[str]()
     for byte in range(len(saved[path])):
         for bit in bits(byte):
-            disk.flip(path, byte, bit)
+            disk.flip_bit(path, byte, bit)
             with pytest.raises(Damaged) as caught:
                 restored(disk)
             assert caught.value.path.endswith(path)
             seen["detected"] += 1
-            disk.flip(path, byte, bit)
+            disk.flip_bit(path, byte, bit)
     assert restored(disk) is not None
     return seen
 
@@ -217,10 +217,10 @@ def manifest_flips(saved: dict[str, bytes], bits: Callable[[int], Sequence[int]]
 def data_flips(saved: dict[str, bytes], places: Iterator[tuple[str, int, int]]) -> Counter[str]:
     disk, seen = disk_of(saved), Counter[str]()
     for path, byte, bit in places:
-        disk.flip(path, byte, bit)
+        disk.flip_bit(path, byte, bit)
         assert is_noticed(disk, path, byte), (path, byte, bit)
         seen["header" if byte < 4096 else "data"] += 1
-        disk.flip(path, byte, bit)
+        disk.flip_bit(path, byte, bit)
     assert damaged(disk) == []
     return seen
 
@@ -254,11 +254,11 @@ def test_a_bit_of_every_byte_of_a_file_is_guarded() -> None:
     ckpt = open_run(disk)
     for step in (10, 20):
         ckpt.save(step, state(step), block=True)
-    files = disk.files()
+    files = disk.file_contents()
     (path,) = shard_files(files)
     seen = Counter[str]()
     for byte in range(len(files[path])):
-        disk.flip(path, byte, byte % 8)
+        disk.flip_bit(path, byte, byte % 8)
         faults = audited(disk)
         assert [fault.file for fault in faults] == [path.rpartition("/")[2]], byte
         try:
@@ -266,7 +266,7 @@ def test_a_bit_of_every_byte_of_a_file_is_guarded() -> None:
             seen["harmless, and noticed by the audit"] += 1
         except Damaged:
             seen["refused"] += 1
-        disk.flip(path, byte, byte % 8)
+        disk.flip_bit(path, byte, byte % 8)
     print(seen)
 
 
@@ -285,7 +285,7 @@ def test_a_reader_that_does_not_look_is_found_out(saved: dict[str, bytes], monke
     monkeypatch.setattr(ChunkReader, "_read_chunks", careless)
     disk = disk_of(saved)
     path = shard_files(saved)[0]
-    disk.flip(path, 5000)
+    disk.flip_bit(path, 5000)
     with pytest.raises(AssertionError):
         is_noticed(disk, path)
 
@@ -295,7 +295,7 @@ def test_of_a_file_that_was_cut_the_bytes_that_are_gone_are_named(saved: dict[st
     disk = disk_of(saved)
     path = shard_files(saved)[0]
     size = len(saved[path])
-    disk.truncate(path, size - 1)
+    disk.truncate_file(path, size - 1)
     (fault,) = audited(disk)
     with pytest.raises(Damaged) as caught:
         restored(disk)
@@ -303,5 +303,5 @@ def test_of_a_file_that_was_cut_the_bytes_that_are_gone_are_named(saved: dict[st
     assert fault.where[1] == size
     assert fault.where[0] > size - 70_000
     assert fault.leaves == (caught.value.leaf,) == ("layer1",)
-    disk.flip(path, 5000)
+    disk.flip_bit(path, 5000)
     assert [one.leaves for one in audited(disk)] == [("layer0",), ("layer1",)]

@@ -26,7 +26,7 @@ def disk() -> MemoryStorage:
 
 def opened(disk: MemoryStorage, **settings: Any) -> Checkpointer:
     """A new job on this disk."""
-    return Checkpointer(disk.process(), single_world(), **settings)
+    return Checkpointer(disk.new_process(), single_world(), **settings)
 
 
 def state_at(step: int) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def test_what_the_policy_keeps_is_what_is_left(disk: MemoryStorage) -> None:
             ckpt.save(step, state_at(step), metrics={"loss": loss[step]}, block=True)
         ckpt.close()
     assert ckpt.steps() == (2, 10, 20, 22, 23)
-    folders = {path.split("/")[0] for path in disk.process().files()} - {"fence"}
+    folders = {path.split("/")[0] for path in disk.new_process().file_contents()} - {"fence"}
     assert folders == {f"checkpoint-{step}" for step in (2, 10, 20, 22, 23)}
 
 
@@ -222,14 +222,14 @@ def test_a_step_that_exists_is_refused(disk: MemoryStorage) -> None:
     """By this job or by an earlier one; what there is stays as it is, and the next step can be saved."""
     ckpt = opened(disk)
     ckpt.save(3, state_at(3), block=True)
-    before = disk.process().files()
+    before = disk.new_process().file_contents()
     with pytest.raises(StepExists, match="memory already has step 3"):
         ckpt.save(3, state_at(8), block=True)
     ckpt.close()
     again = opened(disk)
     with pytest.raises(StepExists, match="Save another step"):
         again.save(3, state_at(8))
-    assert {path: disk.process().files()[path] for path in before if not path.startswith("fence")} == {
+    assert {path: disk.new_process().file_contents()[path] for path in before if not path.startswith("fence")} == {
         path: data for path, data in before.items() if not path.startswith("fence")
     }
     again.save(4, state_at(4), block=True)
@@ -242,7 +242,7 @@ def test_a_step_is_a_number_from_0_on(disk: MemoryStorage, step: Any) -> None:
     ckpt = opened(disk)
     with pytest.raises(AllranksError, match="expected an int from 0 on"):
         ckpt.save(step, state_at(0))
-    assert not any(path.startswith("checkpoint") for path in disk.process().files())
+    assert not any(path.startswith("checkpoint") for path in disk.new_process().file_contents())
 
 
 def test_a_branch_that_is_given_up_is_saved_over(disk: MemoryStorage) -> None:
@@ -258,7 +258,7 @@ def test_a_branch_that_is_given_up_is_saved_over(disk: MemoryStorage) -> None:
     assert again.steps() == (100, 200)
     with pytest.raises(StepExists):
         again.save(200, state_at(8), block=True)
-    files = [path for path in disk.process().files() if path.startswith("checkpoint-200")]
+    files = [path for path in disk.new_process().file_contents() if path.startswith("checkpoint-200")]
     assert len(files) == 2, files
     newest = opened(disk).restore(state_at(0))
     assert newest is not None
@@ -355,10 +355,10 @@ def test_a_branch_stays_until_another_step_is_whole(disk: MemoryStorage) -> None
     for step in (1, 2):
         ckpt.save(step, state_at(step), block=True)
     ckpt.close()
-    process = disk.process()
+    process = disk.new_process()
     again = Checkpointer(process, single_world())
     again.restore(state_at(0), step=1)
-    process.fail("block", "checkpoint-*")
+    process.fail_operation("block", "checkpoint-*")
     with pytest.raises(SaveFailed):
         again.save(2, state_at(9), block=True)
     assert again.steps() == (1, 2)
@@ -369,9 +369,9 @@ def test_a_branch_stays_until_another_step_is_whole(disk: MemoryStorage) -> None
 
 def test_a_failed_save_is_told_once_and_the_end_is_saved(disk: MemoryStorage) -> None:
     """The call after a save that failed raises it; the one after that goes on, and close() saves the last state."""
-    process = disk.process()
+    process = disk.new_process()
     ckpt = Checkpointer(process, single_world(), every=1)
-    process.fail("finish", "checkpoint-1/*")
+    process.fail_operation("finish", "checkpoint-1/*")
     handle = ckpt.maybe_save(1, state_at(1))
     assert handle is not None
     with pytest.raises(SaveFailed, match=r"save of step 1 stopped: rank 0: StorageError: cannot .* Input/output"):
@@ -380,15 +380,15 @@ def test_a_failed_save_is_told_once_and_the_end_is_saved(disk: MemoryStorage) ->
         ckpt.maybe_save(2, state_at(2))
     ckpt.close()
     assert ckpt.steps() == (2,)
-    assert not any(path.startswith("checkpoint-1/") for path in process.files())
+    assert not any(path.startswith("checkpoint-1/") for path in process.file_contents())
 
 
 @pytest.mark.parametrize("last", [4, 5])
 def test_close_saves_the_last_state_even_if_the_save_before_failed(disk: MemoryStorage, last: int) -> None:
     """Of an earlier step or of this very one: what failed once gets another chance, and nothing is lost by the end."""
-    process = disk.process()
+    process = disk.new_process()
     ckpt = Checkpointer(process, single_world(), every=4)
-    process.fail("put", "checkpoint-4/manifest.json")
+    process.fail_operation("put", "checkpoint-4/manifest.json")
     train(ckpt, 1, last)
     ckpt.close()
     assert ckpt.steps() == (last,)
@@ -396,9 +396,9 @@ def test_close_saves_the_last_state_even_if_the_save_before_failed(disk: MemoryS
 
 def test_close_says_that_the_last_state_could_not_be_saved(disk: MemoryStorage) -> None:
     """A disk that fails for good ends in SaveFailed, and the run is given free."""
-    process = disk.process()
+    process = disk.new_process()
     ckpt = Checkpointer(process, single_world(), every=1)
-    process.fail("create", "checkpoint-*", times=100)
+    process.fail_operation("create", "checkpoint-*", times=100)
     ckpt.maybe_save(1, state_at(1))
     with pytest.raises(SaveFailed, match="save of step 1 stopped"):
         ckpt.close()
@@ -424,12 +424,12 @@ UNSTORABLE: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
 def test_what_cannot_be_stored_is_refused_before_a_byte_is_written(disk: MemoryStorage, what: str) -> None:
     """By name, from save() itself, though it is asynchronous; the next good save works."""
     ckpt = opened(disk)
-    before = disk.process().files()
+    before = disk.new_process().file_contents()
     make, words = UNSTORABLE[what]
     given = {"state": state_at(1), **make()}
     with pytest.raises(CannotStore, match=words):
         ckpt.save(1, **given)
-    assert disk.process().files() == before
+    assert disk.new_process().file_contents() == before
     ckpt.save(1, state_at(1), block=True)
     assert ckpt.steps() == (1,)
 
@@ -443,7 +443,7 @@ def test_a_save_waits_for_the_one_before(disk: MemoryStorage) -> None:
             writing.set()
             assert may_write.wait(60)
 
-    ckpt = Checkpointer(disk.process(before=slow), single_world())
+    ckpt = Checkpointer(disk.new_process(before=slow), single_world())
     weights = np.ones(1000, np.float32)
     first = ckpt.save(1, {"w": weights})
     assert writing.wait(60)
@@ -501,8 +501,8 @@ def test_a_damaged_newest_step_is_never_taken_in_silence(disk: MemoryStorage, ca
     for step in (1, 2):
         ckpt.save(step, state_at(step), block=True)
     ckpt.close()
-    [file] = [path for path in disk.process().files() if path.startswith("checkpoint-2/rank")]
-    disk.flip(file, 4096)
+    [file] = [path for path in disk.new_process().file_contents() if path.startswith("checkpoint-2/rank")]
+    disk.flip_bit(file, 4096)
     again = opened(disk)
     with pytest.raises(
         Damaged, match=r"of leaf 'weights', are not what was saved.*restore\(step=1\) restores the step before"

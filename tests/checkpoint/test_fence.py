@@ -18,7 +18,7 @@ from allranks.checkpoint.fence import RunOwner, acquire_fence, check_fence, rele
 from allranks.errors import AlreadyThere, Damaged, Fenced
 from allranks.process import started as process_started
 from allranks.storage.local import LocalStorage
-from allranks.storage.memory import Crashed, MemoryStorage
+from allranks.storage.memory import MemoryStorage, SimulatedCrash
 
 ELSEWHERE = RunOwner("far", 1, "another machine", 5, "job 9")
 
@@ -39,7 +39,7 @@ def test_the_newest_owner_may_write_and_the_older_is_told_by_whom() -> None:
     storage = MemoryStorage()
     old = acquire_fence(storage, ELSEWHERE)
     check_fence(storage, old)
-    new = acquire_fence(storage.process(), this_process())
+    new = acquire_fence(storage.new_process(), this_process())
     check_fence(storage, new)
     with pytest.raises(
         Fenced, match=rf"process {new.owner.pid} on host {new.owner.host}.* took over the run"
@@ -89,7 +89,7 @@ def test_who_has_closed_the_run_or_ended_is_no_obstacle(neighbour: RunOwner) -> 
 def test_of_many_that_come_at_once_each_gets_its_own_number() -> None:
     storage = MemoryStorage()
     with ThreadPoolExecutor(8) as pool:
-        held = list(pool.map(lambda _: acquire_fence(storage.process(), ELSEWHERE), range(40)))
+        held = list(pool.map(lambda _: acquire_fence(storage.new_process(), ELSEWHERE), range(40)))
     numbers = [one.number for one in held]
     assert len(set(numbers)) == 40
     assert [one.number for one in held if not _is_fenced(storage, one)] == [max(numbers)]
@@ -115,7 +115,7 @@ def test_a_run_that_was_removed_is_nobodys() -> None:
     """Who wrote into it stops, and does not bring it back to life; nor does it own what is begun in its place."""
     storage = MemoryStorage()
     held = acquire_fence(storage, ELSEWHERE)
-    storage.lose(held.path)
+    storage.remove_uncounted(held.path)
     with pytest.raises(Fenced, match="does not exist any more"):
         check_fence(storage, held)
     new = acquire_fence(storage, this_process())
@@ -129,7 +129,7 @@ def test_a_run_that_was_removed_is_nobodys() -> None:
 def test_something_in_the_way_of_a_fence_is_said_and_not_waited_for() -> None:
     """On a file system without links, the claim of a process that was killed may be."""
     storage = MemoryStorage()
-    storage.fail(
+    storage.fail_operation(
         "put", "fence/*", times=10**9, error=AlreadyThere("or a process is writing it: .00000001.json.claim exists")
     )
     with pytest.raises(AlreadyThere, match="claim exists"):
@@ -151,9 +151,9 @@ def test_a_crash_while_a_run_is_opened_leaves_it_open_to_others() -> None:
         storage = MemoryStorage()
         for _ in range(3):
             acquire_fence(storage, ELSEWHERE)
-        process = storage.process()
+        process = storage.new_process()
         process.crash_at(operation, "torn")
-        with contextlib.suppress(Crashed):
+        with contextlib.suppress(SimulatedCrash):
             acquire_fence(process, ELSEWHERE)
         held = acquire_fence(storage, ELSEWHERE)
         check_fence(storage, held)

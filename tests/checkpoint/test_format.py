@@ -14,7 +14,7 @@ from safetensors import deserialize
 from allranks.checkpoint.manifest import Manifest, Shard, ShardRun, StoredFile, StoredLeaf
 from allranks.checkpoint.manifest_decode import decode_manifest
 from allranks.checkpoint.manifest_encode import encode_manifest
-from allranks.digest import hasher
+from allranks.digest import hasher_by_name
 from allranks.extent import Extent
 
 PAGE = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
@@ -52,7 +52,7 @@ def shard_file(rank: int) -> bytes:
 
 def checkpoint() -> tuple[Manifest, dict[str, bytes]]:
     """The page's example, and the files that it names."""
-    digest = hasher("xxh3-128")
+    digest = hasher_by_name("xxh3-128")
     content = {f"rank-0000{rank}-of-00002.ab12cd34.safetensors": shard_file(rank) for rank in PLACED}
     files = [
         StoredFile(name, len(data), (4096, len(data)), (digest(data[:4096]), digest(data[4096:])))

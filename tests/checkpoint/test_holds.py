@@ -47,11 +47,11 @@ def while_it_reads(disk: MemoryStorage, act: Callable[[], object], *, times: int
             left[0] -= 1
             act()
 
-    return disk.process(before=before)
+    return disk.new_process(before=before)
 
 
 def save(disk: MemoryStorage, step: int, **policy: int) -> None:
-    with open_run(disk.process(), **policy) as writer:
+    with open_run(disk.new_process(), **policy) as writer:
         writer.save(step, state(step), block=True)
 
 
@@ -62,7 +62,7 @@ def test_a_reader_takes_the_newest_that_there_is_by_now(disk: MemoryStorage) -> 
     assert restored is not None
     assert restored[1] == 3
     assert same(restored[0], state(3))
-    assert not [path for path in disk.files() if path.startswith("hold/")]
+    assert not [path for path in disk.file_contents() if path.startswith("hold/")]
 
 
 def test_the_second_time_it_holds_what_it_reads(disk: MemoryStorage) -> None:
@@ -71,7 +71,7 @@ def test_the_second_time_it_holds_what_it_reads(disk: MemoryStorage) -> None:
     restored = reader(while_it_reads(disk, lambda: save(disk, next(steps), keep_last=1), times=50)).restore(blank())
     assert restored is not None
     assert restored[1] == 3
-    assert not [path for path in disk.files() if path.startswith("hold/")]
+    assert not [path for path in disk.file_contents() if path.startswith("hold/")]
 
 
 def test_a_step_that_was_asked_for_was_removed_meanwhile(disk: MemoryStorage) -> None:
@@ -80,7 +80,7 @@ def test_a_step_that_was_asked_for_was_removed_meanwhile(disk: MemoryStorage) ->
     said: list[str] = []
 
     def run(world: World) -> None:
-        ckpt = Checkpointer(process if world.is_main else disk.process(), world, read_only=True)
+        ckpt = Checkpointer(process if world.is_main else disk.new_process(), world, read_only=True)
         with pytest.raises(
             StepRemoved, match=r"step 2 was removed while it was read, by the job .*Restore another step"
         ) as error:
@@ -93,7 +93,7 @@ def test_a_step_that_was_asked_for_was_removed_meanwhile(disk: MemoryStorage) ->
 
 def test_a_step_that_was_saved_over_is_read_anew(disk: MemoryStorage) -> None:
     def save_over() -> None:
-        with open_run(disk.process()) as writer:
+        with open_run(disk.new_process()) as writer:
             writer.restore(blank(), step=1)
             writer.save(2, state(2, branch=7), block=True)
 
@@ -129,7 +129,7 @@ def test_a_training_does_not_wait_for_readers_of_a_branch_that_it_gives_up(disk:
         assert reader(disk).steps() == (1, 3)
         with pytest.raises(NotThere):
             reader(disk).restore(blank(), step=2)
-        assert [path for path in disk.files() if path.startswith("checkpoint-2/")]
+        assert [path for path in disk.file_contents() if path.startswith("checkpoint-2/")]
 
 
 def test_a_hold_ends_with_its_time_and_with_its_process(disk: MemoryStorage) -> None:
@@ -156,14 +156,14 @@ def test_what_cannot_be_held(disk: MemoryStorage) -> None:
         where = MemoryStorage() if step is None else disk
         with pytest.raises(error), reader(where).hold(step):
             raise AssertionError
-        assert not [path for path in where.files() if path.startswith("hold/")]
-    refused = disk.process()
-    refused.fail("put", "hold/*")
+        assert not [path for path in where.file_contents() if path.startswith("hold/")]
+    refused = disk.new_process()
+    refused.fail_operation("put", "hold/*")
     with pytest.raises(StorageError), reader(refused).hold():
         raise AssertionError
     # Who may not write into a run reads it all the same.
     process = while_it_reads(disk, lambda: save(disk, 3, keep_last=1))
-    process.fail("put", "hold/*", times=99)
+    process.fail_operation("put", "hold/*", times=99)
     restored = reader(process).restore(blank())
     assert restored is not None
     assert restored[1] == 3
@@ -182,12 +182,12 @@ def test_whenever_a_hold_is_taken_the_step_is_whole_or_it_is_said(operation: int
     def before(_: str, __: str) -> None:
         if count[0] == operation:
             try:
-                taken.append(holds.take_hold(disk.process(), 1, minutes=1))
+                taken.append(holds.take_hold(disk.new_process(), 1, minutes=1))
             except StepRemoved as error:
                 taken.append(error)
         count[0] += 1
 
-    removal.remove_step(disk.process(before=before), 1)
+    removal.remove_step(disk.new_process(before=before), 1)
     if not taken:
         assert count[0] <= operation
         return

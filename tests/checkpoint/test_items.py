@@ -116,11 +116,11 @@ def test_a_step_whose_manifest_cannot_be_read_stays() -> None:
     """A storage that fails for a moment is no reason to remove what may be kept for ever."""
     disk = MemoryStorage()
     train(disk, range(100, 400, 100), keep_last=1, items={"params": keep_every(100)})
-    process = disk.process()
+    process = disk.new_process()
     with Checkpointer(
         process, single_world(), keep_last=1, items={"params": keep_every(100)}, on_sigterm=False
     ) as ckpt:
-        process.fail("get", "checkpoint-100/*")
+        process.fail_operation("get", "checkpoint-100/*")
         ckpt.save(400, state(400), block=True)
     assert held(disk) == {100: {"params"}, 200: {"params"}, 300: {"params"}, 400: ALL}
 

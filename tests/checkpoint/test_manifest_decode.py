@@ -18,7 +18,7 @@ from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest, Shard, ShardRun, StoredFile, StoredLeaf
 from allranks.checkpoint.manifest_decode import decode_manifest
 from allranks.checkpoint.manifest_encode import encode_manifest
-from allranks.digest import hasher
+from allranks.digest import hasher_by_name
 from allranks.errors import Damaged, NewerFormat, NotJsonable
 from allranks.extent import Extent
 
@@ -62,7 +62,7 @@ SAMPLE = Manifest(
 
 def signed(body: bytes, integrity: str = "xxh3-128") -> bytes:
     """The body under a digest that is right, as by a writer with a bug, or by an attacker."""
-    return f'{{"digest":"{hasher(integrity)(body)}",\n'.encode() + body
+    return f'{{"digest":"{hasher_by_name(integrity)(body)}",\n'.encode() + body
 
 
 def rewritten(change: Callable[[dict[str, Any]], object]) -> bytes:

@@ -89,7 +89,7 @@ def test_who_does_not_know_the_secret_is_turned_away(served: tuple[LocalStorage,
 
 def test_a_host_whose_memory_is_full_says_so() -> None:
     storage = MemoryStorage()
-    storage.fail("create", error=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    storage.fail_operation("create", error=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     server, content = MemoryServer(storage, secret=SECRET), Content()
     other = remote(server.port)
     with pytest.raises(StorageError, match="the file system is full"):

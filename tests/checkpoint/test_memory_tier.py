@@ -47,7 +47,7 @@ class Machines:
             self.memory[host] = MemoryStorage(capacity=self.capacity)
 
     def files(self, host: str) -> list[str]:
-        return list(self.of(host).files())
+        return list(self.of(host).file_contents())
 
 
 class View:
@@ -55,13 +55,13 @@ class View:
 
     def __init__(self, machines: Machines, world: World) -> None:
         self._machines = machines
-        mine = machines.of(world.host).process()
+        mine = machines.of(world.host).new_process()
         if world.host == machines.broken:
-            mine.fail("*", times=1000)
+            mine.fail_operation("*", times=1000)
         self.mine: Storage = mine
 
     def of(self, host: str) -> HostMemory:
-        return self._machines.of(host).process()
+        return self._machines.of(host).new_process()
 
     def close(self) -> None:
         """Nothing is served."""
@@ -80,7 +80,7 @@ def use(made: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def opened(machines: Machines, world: World, **options: Any) -> Checkpointer:
     options = {"memory_every": 1, **options}
-    return Checkpointer(machines.disk.process(), world, on_sigterm=False, **options)
+    return Checkpointer(machines.disk.new_process(), world, on_sigterm=False, **options)
 
 
 def remember(ckpt: Checkpointer, step: int, branch: int = 0) -> None:
@@ -181,9 +181,9 @@ def test_two_neighbours_lost_are_reported_and_the_disk_has_the_rest(
 def test_a_flipped_byte_is_found_and_the_copy_is_read(machines: Machines, both: bool) -> None:
     job(training(machines, 10, 13))
     (name,) = [path for path in machines.files("host-1") if "rank-00003" in path]
-    machines.of("host-1").flip(name, -5)
+    machines.of("host-1").flip_bit(name, -5)
     if both:
-        machines.of("host-2").flip(name, -70)
+        machines.of("host-2").flip_bit(name, -70)
     step, _, source, notes = resumed(machines)
     assert (step, source) == ((10, "storage") if both else (13, "memory"))
     assert "the part of rank 3 in the memory of host host-1 is damaged" in notes
@@ -285,7 +285,7 @@ def test_a_job_without_the_tier_reports_the_step_that_it_does_not_take(
 ) -> None:
     job(training(machines, 10, 13))
     with caplog.at_level(logging.WARNING):
-        assert newest(machines.disk.process(), **BIG) == (10, 0)
+        assert newest(machines.disk.new_process(), **BIG) == (10, 0)
     assert "step 13 is in the memory of the hosts" in caplog.text
 
 

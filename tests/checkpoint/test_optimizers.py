@@ -123,7 +123,7 @@ def saved(state: Any) -> MemoryStorage:
 
 
 def restore(storage: MemoryStorage, like: Any, **options: Any) -> Restored[Any]:
-    restored = Checkpointer(storage.process(), single_world(), read_only=True).restore(like, **options)
+    restored = Checkpointer(storage.new_process(), single_world(), read_only=True).restore(like, **options)
     assert restored is not None
     return restored
 

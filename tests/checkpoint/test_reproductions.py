@@ -256,4 +256,4 @@ def test_a_full_disk_is_told_and_the_last_step_stays(tmp_path: Path) -> None:
         with pytest.raises(SaveFailed, match="No space left"):
             ckpt.save(2, {"w": np.ones(150_000, np.float32)}, block=True)
         assert ckpt.steps() == (1,)
-        assert not any(path.startswith("checkpoint-2") for path in disk.files())
+        assert not any(path.startswith("checkpoint-2") for path in disk.file_contents())

@@ -93,7 +93,7 @@ def test_slices_read_no_more_than_they_need(run: Path) -> None:
     with allranks.Checkpointer(disk, WORLD, on_sigterm=False) as ckpt:
         ckpt.save(1, {"big": np.arange(4_000_000, dtype=np.float32)}, block=True)
     sizes: list[int] = []
-    process = disk.process()
+    process = disk.new_process()
     whole = process.read
     process.read = lambda path, at, into: (sizes.append(sum(b.nbytes for b in into)), whole(path, at, into))[1]  # type: ignore[method-assign]
     got, _ = read(process, slices={"big": (slice(1000, 1010),)})
@@ -161,7 +161,7 @@ def test_a_step_that_is_removed_while_it_is_read_is_not_called_damaged() -> None
     left = [1]
 
     def save(step: int) -> None:
-        with allranks.Checkpointer(disk.process(), WORLD, keep_last=1, on_sigterm=False) as ckpt:
+        with allranks.Checkpointer(disk.new_process(), WORLD, keep_last=1, on_sigterm=False) as ckpt:
             ckpt.save(step, state(step), block=True)
 
     def before(operation: str, path: str) -> None:
@@ -170,8 +170,8 @@ def test_a_step_that_is_removed_while_it_is_read_is_not_called_damaged() -> None
             save(2)
 
     save(1)
-    assert read(disk.process(before=before))[1] == 2
-    assert not [path for path in disk.files() if path.startswith("hold/")]
+    assert read(disk.new_process(before=before))[1] == 2
+    assert not [path for path in disk.file_contents() if path.startswith("hold/")]
 
 
 PATHS = st.lists(st.text("ab/", max_size=5), unique=True, max_size=8)

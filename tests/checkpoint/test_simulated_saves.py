@@ -72,11 +72,11 @@ def process_of(world: World, disk: MemoryStorage, plan: Plan) -> MemoryStorage:
                 process.crashed = True  # the dead do not tidy up
                 raise
 
-    process = disk.process(before=before)
+    process = disk.new_process(before=before)
     if world.rank in plan.full:
-        process.fail("block", error=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        process.fail_operation("block", error=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     if plan.no_manifest and world.is_main:
-        process.fail("put", "*manifest.json")
+        process.fail_operation("put", "*manifest.json")
     return process
 
 
@@ -177,7 +177,7 @@ def go_on(seen: Seen, *, size: int) -> None:
     there = inventory.complete_steps(seen.disk)
 
     def run(world: World) -> int:
-        ckpt = Checkpointer(seen.disk.process(), world, on_sigterm=False)
+        ckpt = Checkpointer(seen.disk.new_process(), world, on_sigterm=False)
         found, step = ckpt.restore(blank(leaves=LEAVES)) or (state(0, leaves=LEAVES), 0)
         assert same(found, state(step, leaves=LEAVES))
         ckpt.save(99, state(99, leaves=LEAVES), block=True)
@@ -252,10 +252,14 @@ def test_a_job_that_is_fenced_off_between_commit_and_retention_has_saved() -> No
 
     def run(world: World) -> None:
         def before(operation: str, path: str) -> None:
-            if operation == "list" and path == "fence" and disk.files().keys() >= {"checkpoint-20/manifest.json"}:
-                fence.acquire_fence(disk.process(), fence.this_process(), take_over=True)
+            if (
+                operation == "list"
+                and path == "fence"
+                and disk.file_contents().keys() >= {"checkpoint-20/manifest.json"}
+            ):
+                fence.acquire_fence(disk.new_process(), fence.this_process(), take_over=True)
 
-        storage = disk.process(before=before if world.is_main else None)
+        storage = disk.new_process(before=before if world.is_main else None)
         ckpt = Checkpointer(storage, world, keep_last=1, on_sigterm=False)
         for step in STEPS:
             try:
@@ -281,11 +285,11 @@ def test_ranks_that_find_different_faults_do_the_same(bad: dict[int, str]) -> No
     SimulatedWorld(4).run(lambda world: save_both(disk, world, saved))
 
     def run(world: World) -> tuple[int, str]:
-        storage = disk.process()
+        storage = disk.new_process()
         if bad.get(world.rank) == "fail":
-            storage.fail("read", "checkpoint-20/*")
+            storage.fail_operation("read", "checkpoint-20/*")
         if bad.get(world.rank) == "cut":
-            storage.fail("read", "checkpoint-20/*", error=Truncated("it ends early"))
+            storage.fail_operation("read", "checkpoint-20/*", error=Truncated("it ends early"))
         ckpt = Checkpointer(storage, world, on_sigterm=False)
         try:
             restored = ckpt.restore(blank(leaves=LEAVES, items=1 << 16), fallback=True)
@@ -300,7 +304,7 @@ def test_ranks_that_find_different_faults_do_the_same(bad: dict[int, str]) -> No
 
 
 def save_both(disk: MemoryStorage, world: World, states: Sequence[dict[str, Any]]) -> None:
-    ckpt = Checkpointer(disk.process(), world, on_sigterm=False)
+    ckpt = Checkpointer(disk.new_process(), world, on_sigterm=False)
     for step, one in zip((10, 20), states, strict=True):
         ckpt.save(step, one, block=True)
     ckpt.close()

@@ -54,12 +54,12 @@ def test_any_subsets_are_restored_on_any_others(leaves: list[Any], size: int, la
     disk = MemoryStorage()
 
     def save(world: World) -> None:
-        with Checkpointer(disk.process(), world, on_sigterm=False) as ckpt:
+        with Checkpointer(disk.new_process(), world, on_sigterm=False) as ckpt:
             for step in (1, 2):
                 ckpt.save(step, tree(leaves, world.size, template=False), block=True)
 
     def restore(world: World) -> None:
-        ckpt = Checkpointer(disk.process(), world, read_only=True)
+        ckpt = Checkpointer(disk.new_process(), world, read_only=True)
         restored = ckpt.restore(tree(leaves, world.size, template=True))
         assert restored is not None
         found, meant = restored[0], tree(leaves, world.size, template=False)
@@ -81,12 +81,12 @@ def test_ranks_that_do_not_see_the_same_holders_are_told() -> None:
     disk = MemoryStorage()
 
     def run(world: World) -> None:
-        ckpt = Checkpointer(disk.process(), world, on_sigterm=False)
+        ckpt = Checkpointer(disk.new_process(), world, on_sigterm=False)
         with pytest.raises(Mismatch, match=r"leaf 'w' is on the devices of rank 1 .* and ranks 0-1 see it elsewhere"):
             ckpt.save(1, {"w": SubsetArray(np.zeros(3), (world.rank if world.rank < 2 else 1,))}, block=True)
 
     SimulatedWorld(3).run(run)
-    assert not [path for path in disk.files() if "checkpoint" in path]
+    assert not [path for path in disk.file_contents() if "checkpoint" in path]
 
 
 def test_digests_and_comparisons_know_the_holders() -> None:
@@ -125,7 +125,7 @@ def test_a_manifest_that_is_not_sound_is_not_published(monkeypatch: pytest.Monke
     with pytest.raises(SaveFailed, match=r"the manifest of step 2 cannot be read back.*more than one shard"):
         ckpt.save(2, state(2, leaves=5), block=True)
     assert ckpt.steps() == (1,)
-    assert not [path for path in disk.files() if path.startswith("checkpoint-2/")]
+    assert not [path for path in disk.file_contents() if path.startswith("checkpoint-2/")]
     monkeypatch.undo()
     ckpt.save(3, state(3, leaves=6), block=True)
     assert ckpt.steps() == (1, 3)

@@ -87,7 +87,7 @@ def test_a_training_goes_on_as_if_nothing_had_happened(optimizer: str) -> None:
 
     second = training(optimizer, seed=2)
     tensors = dict(second["model"].named_parameters())
-    with Checkpointer(storage.process(), single_world()) as ckpt:
+    with Checkpointer(storage.new_process(), single_world()) as ckpt:
         restored = ckpt.restore(second)
     assert restored is not None
     state = restored[0]
@@ -107,7 +107,7 @@ def test_state_dicts_are_filled_like_their_objects() -> None:
         ckpt.save(3, {name: first[name].state_dict() for name in names}, block=True)
     second = training("AdamW", seed=2)
     train(second, 1)
-    with Checkpointer(storage.process(), single_world()) as ckpt:
+    with Checkpointer(storage.new_process(), single_world()) as ckpt:
         restored = ckpt.restore({name: second[name].state_dict() for name in names})
     assert restored is not None
     for name in names:

@@ -15,7 +15,7 @@ from allranks.arrays.grid import cell_extent
 from allranks.checkpoint import manifest_encode, paths
 from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.planner import SavePlanner
-from allranks.digest import digest, hasher, show
+from allranks.digest import digest, hasher_by_name, show
 from allranks.storage.base import Storage
 
 
@@ -91,7 +91,7 @@ def save(
         ]
         data = planned.file_layout.make_header(about) + b"".join(parts)
         ends = planned.file_layout.ends
-        digests = [hasher("xxh3-128")(data[begin:end]) for begin, end in pairwise((0, *ends))]
+        digests = [hasher_by_name("xxh3-128")(data[begin:end]) for begin, end in pairwise((0, *ends))]
         name = paths.shard_file_name(rank, tree.ranks, nonce)
         storage.put(f"{paths.step_folder(step)}/{name}", data)
         files.append(StoredFile(name, len(data), ends, tuple(digests)))

@@ -165,7 +165,7 @@ def test_a_bad_sector_is_a_fault_and_the_rest_is_verified() -> None:
     storage, data = MemoryStorage(), bytes(20 << 20)
     storage.put("checkpoint-1/file", data[:-1] + b"x")
     ends = [8 << 20, 16 << 20, 20 << 20]
-    storage.fail("read", times=1)
+    storage.fail_operation("read", times=1)
     first, second = verify_checkpoint(storage, manifest_of(data, ends), threads=1)
     assert (first.kind, first.where) == ("unreadable", (0, 8 << 20))
     assert "EIO" in first.what
@@ -182,9 +182,9 @@ def test_progress_tells_every_byte() -> None:
 
 def manifest_of(data: bytes, ends: list[int]) -> Manifest:
     from allranks.checkpoint.manifest import StoredFile
-    from allranks.digest import hasher
+    from allranks.digest import hasher_by_name
 
-    digest = hasher("xxh3-128")
+    digest = hasher_by_name("xxh3-128")
     digests = tuple(digest(data[begin:end]) for begin, end in zip([0, *ends], ends, strict=False))
     file = StoredFile("file", len(data), tuple(ends), digests)
     assert paths.parse_shard_file("file") is None

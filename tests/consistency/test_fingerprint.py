@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from allranks.arrays.base import RankSplit
 from allranks.arrays.grid import cell_extent
 from allranks.consistency import numpy as ours
-from allranks.consistency.fingerprint import Fingerprint, K, M, bits_in, total_fingerprint, uint32s_in, word_layout
+from allranks.consistency.fingerprint import (
+    Fingerprint,
+    K,
+    M,
+    total_fingerprint,
+    uint32s_per_element,
+    used_bits,
+    word_layout,
+)
 from allranks.extent import Extent
 
 Array = np.ndarray[Any, Any]
@@ -23,8 +31,8 @@ MASK = (1 << 32) - 1
 
 def of_part(part: Array, whole: tuple[int, ...], extent: Extent) -> Fingerprint:
     data = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
-    where = word_layout(whole, extent, per_element=uint32s_in(part.itemsize))
-    return ours.fingerprint(data, where, dtype=part.dtype.name, itemsize=part.itemsize)
+    where = word_layout(whole, extent, per_element=uint32s_per_element(part.itemsize))
+    return ours.fingerprint_box(data, where, dtype=part.dtype.name, itemsize=part.itemsize)
 
 
 def fingerprint(array: Array) -> Fingerprint:
@@ -38,7 +46,7 @@ def by_definition(array: Array) -> Fingerprint:
     data = array.tobytes()
     for place in range(len(data) // size):
         word = int.from_bytes(data[place * size : place * size + size], "little")
-        word &= (1 << min(32, bits_in(array.dtype.name, array.itemsize))) - 1
+        word &= (1 << min(32, used_bits(array.dtype.name, array.itemsize))) - 1
         k = place * K & MASK
         h = word ^ k
         h = (h ^ h >> 16) * 0x85EBCA6B & MASK
@@ -52,7 +60,7 @@ def by_definition(array: Array) -> Fingerprint:
 def any_bits(dtype: str, shape: tuple[int, ...], seed: int = 0) -> Array:
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
     raw = np.random.default_rng(seed).integers(0, 256, int(np.prod(shape)) * kind.itemsize, np.uint8)
-    raw &= (1 << min(8, 1 if dtype == "bool" else bits_in(dtype, kind.itemsize))) - 1
+    raw &= (1 << min(8, 1 if dtype == "bool" else used_bits(dtype, kind.itemsize))) - 1
     return raw.view(kind).reshape(shape)
 
 
@@ -87,7 +95,7 @@ def test_every_single_bit_changes_both_sums(dtype: str) -> None:
     """Exhaustively: every bit that counts of every element of a small array."""
     array = any_bits(dtype, (3, 5))
     before = fingerprint(array)
-    bits = range(1 if dtype == "bool" else bits_in(dtype, array.itemsize))
+    bits = range(1 if dtype == "bool" else used_bits(dtype, array.itemsize))
     for place, bit in itertools.product(range(array.size), bits):
         flat = array.copy().reshape(-1).view(np.uint8)
         flat[place * array.itemsize + bit // 8] ^= 1 << bit % 8

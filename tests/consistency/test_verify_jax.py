@@ -15,7 +15,7 @@ from off_host import pretend
 
 import allranks
 from allranks.arrays.detect import open_tree
-from allranks.consistency.digests import fingerprints
+from allranks.consistency.digests import fingerprints_of_copies
 from allranks.consistency.fingerprint import total_fingerprint
 from allranks.errors import Mismatch
 
@@ -44,9 +44,11 @@ def test_one_value_whatever_the_sharding(monkeypatch: pytest.MonkeyPatch) -> Non
         tree["scalar"] = [jax.device_put(np.float64(3), NamedSharding(mesh, P()))]
     opened = open_tree(tree, rank=0, size=1)
     copies = [opened.copies_of_array(number) for number in range(len(opened.declared_arrays))]
-    on_host = fingerprints(opened.declared_arrays, copies)
+    on_host = fingerprints_of_copies(opened.declared_arrays, copies)
     pretend(monkeypatch)
-    on_devices = fingerprints(opened.declared_arrays, [opened.copies_of_array(number) for number in range(len(copies))])
+    on_devices = fingerprints_of_copies(
+        opened.declared_arrays, [opened.copies_of_array(number) for number in range(len(copies))]
+    )
     values: dict[str, set[object]] = {}
     for one, of, host, device in zip(opened.declared_arrays, copies, on_host, on_devices, strict=True):
         assert len(of) == 8

@@ -15,7 +15,7 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 import allranks
 from allranks.arrays.detect import open_tree
 from allranks.consistency import torch as ours
-from allranks.consistency.digests import fingerprints
+from allranks.consistency.digests import fingerprints_of_copies
 from allranks.consistency.fingerprint import total_fingerprint, word_layout
 from allranks.errors import Mismatch
 from allranks.extent import Extent
@@ -35,11 +35,14 @@ def test_tensors_have_the_value_of_their_bytes(monkeypatch: pytest.MonkeyPatch) 
     tree |= {"none": torch.zeros(0, 3), "scalar": torch.tensor(2.5), "turned": any_bits("float32", 4, 6).T}
     tree["conjugate"] = torch.tensor([1 + 2j, 3 - 4j]).conj()
     opened = open_tree(tree, rank=0, size=1)
-    on_host = fingerprints(opened.declared_arrays, [opened.copies_of_array(n) for n in range(len(tree))])
+    on_host = fingerprints_of_copies(opened.declared_arrays, [opened.copies_of_array(n) for n in range(len(tree))])
     pretend(monkeypatch)
     for piece in (1, 7, 1 << 20):
         monkeypatch.setattr(ours, "_PIECE", piece)
-        assert fingerprints(opened.declared_arrays, [opened.copies_of_array(n) for n in range(len(tree))]) == on_host
+        assert (
+            fingerprints_of_copies(opened.declared_arrays, [opened.copies_of_array(n) for n in range(len(tree))])
+            == on_host
+        )
 
 
 @pytest.mark.soak

@@ -17,7 +17,11 @@ GOOD, BAD, WORSE = b"good", b"bad!", b"wors"
 def votes(values: list[bytes]) -> list[VoteResult]:
     """The count where every rank holds one value, through the parties that they make."""
     made = equal_ranks({rank: (value.hex(), False) for rank, value in enumerate(values)})
-    return list(count_votes([EqualRanks(tuple(ranks), values[ranks[0]]) for ranks in made], width=4)) if made else []
+    return (
+        list(count_votes([EqualRanks(tuple(ranks), values[ranks[0]]) for ranks in made], digest_width=4))
+        if made
+        else []
+    )
 
 
 def test_every_vote_of_up_to_six_ranks() -> None:
@@ -49,7 +53,7 @@ def test_the_devices_of_a_rank_share_its_vote(held: list[list[bytes]]) -> None:
         return
     assert made is not None
     of = [EqualRanks(tuple(rs), held[rs[0]][0], {0: named[rs[0]]} if inconsistent[rs[0]] else {}) for rs in made]
-    (one,) = count_votes(of, width=4)
+    (one,) = count_votes(of, digest_width=4)
     shares: defaultdict[bytes, Fraction] = defaultdict(Fraction)
     for copies in held:
         for value in copies:
@@ -72,7 +76,7 @@ def share_of(group: CopyGroup, held: list[list[bytes]]) -> Fraction:
 def test_one_device_of_one_of_two_ranks() -> None:
     """Two ranks with four copies each, and one bad: seven agree, so it is known which is wrong, and where."""
     copies = {"gpu:4": GOOD, "gpu:5": GOOD, "gpu:6": BAD, "gpu:7": GOOD}
-    (one,) = count_votes([EqualRanks((0,), GOOD), EqualRanks((1,), GOOD, {0: copies})], width=4)
+    (one,) = count_votes([EqualRanks((0,), GOOD), EqualRanks((1,), GOOD, {0: copies})], digest_width=4)
     assert one.decided
     assert one.groups[1] == CopyGroup((), ((1, "gpu:6"),))
     assert str(one.groups[1]) == "rank 1 (gpu:6)"
@@ -82,11 +86,14 @@ def test_one_device_of_one_of_two_ranks() -> None:
 def test_a_majority_is_one_of_all_ranks() -> None:
     """Three of five who were heard are no majority of eight."""
     of = [EqualRanks((0, 1, 2), GOOD), EqualRanks((3, 4), BAD)]
-    assert [one.decided for silent in (0, 1) for one in count_votes(of, width=4, silent=silent)] == [True, False]
+    assert [one.decided for silent in (0, 1) for one in count_votes(of, digest_width=4, absent_ranks=silent)] == [
+        True,
+        False,
+    ]
 
 
 def test_each_entry_is_counted_for_itself() -> None:
     """Rank 1 is odd in the second entry, rank 2 in the fourth: each is named once, where it is."""
     blobs = {(0, 3): GOOD * 4, (1,): GOOD + BAD + GOOD * 2, (2,): GOOD * 3 + BAD}
-    found = list(count_votes([EqualRanks(ranks, blob) for ranks, blob in blobs.items()], width=4))
+    found = list(count_votes([EqualRanks(ranks, blob) for ranks, blob in blobs.items()], digest_width=4))
     assert [(one.entry, one.groups[1].ranks, one.decided) for one in found] == [(1, (1,), True), (3, (2,), True)]

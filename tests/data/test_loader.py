@@ -299,7 +299,7 @@ def test_a_batch_that_is_taken_twice_is_found_at_the_end_of_the_epoch(files):
         for batch in loader:
             if (world.rank, batch.step) == (1, 5):
                 count, mixed = sums_of_batches(batch.ids[None])
-                loader._audit._ledger.record(6, count[0], mixed[0])
+                loader._audit._ledger.record_batch(6, count[0], mixed[0])
 
     errors = SimulatedWorld(3).run(read).errors
     assert len(errors) == 3

@@ -84,14 +84,14 @@ def test_windows_tile_their_stream(plan):
     """Every depth of a stream lies in one window, which is the same from whatever depth it is asked for."""
     for stream in range(plan.layout.streams):
         depth = 0
-        while depth < plan.length(stream):
-            window = plan.window(stream, depth)
+        while depth < plan.stream_length(stream):
+            window = plan.window_at(stream, depth)
             assert window.begin == depth
             last = plan.window(stream, window.end - 1)
             assert (last.begin, last.end, last.pieces) == (window.begin, window.end, window.pieces)
             assert sorted(window.order.tolist()) == list(range(window.end - window.begin))
             depth = window.end
-        assert depth == plan.length(stream)
+        assert depth == plan.stream_length(stream)
 
 
 @pytest.mark.parametrize("samples", [93, 94, 95, 96, 97, 189, 190, 191, 192])
@@ -167,7 +167,7 @@ def test_few_blocks_make_few_streams():
 
 def _windows(plan, stream):
     depth = 0
-    while depth < plan.length(stream):
-        window = plan.window(stream, depth)
+    while depth < plan.stream_length(stream):
+        window = plan.window_at(stream, depth)
         yield window
         depth = window.end

@@ -59,7 +59,7 @@ def test_any_rows_of_any_block_come_as_they_are_asked_for(corpus: Corpus) -> Non
     for block in draw.permutation(len(index)).tolist():
         rows = draw.integers(index.skip[block], index.skip[block] + index.rows[block], 9)
         found = read(reader, index, block, rows.tolist())
-        ids = index.first[block] + rows - index.skip[block] + first
+        ids = index.first_ids[block] + rows - index.skip[block] + first
         assert all(same(sample, expected[number]) for sample, number in zip(found, ids.tolist(), strict=True))
 
 
@@ -123,9 +123,9 @@ def test_a_missing_library_is_named() -> None:
     """With the command that installs it."""
     code = (
         "import sys; sys.modules['orjson'] = None\n"
-        "from allranks.data.sources.detect import source\n"
+        "from allranks.data.sources.detect import open_source\n"
         "from allranks.errors import DataError\n"
-        "try: source('jsonl', 'x.jsonl')\n"
+        "try: open_source('jsonl', 'x.jsonl')\n"
         "except DataError as error: print(error)\n"
     )
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout

@@ -184,7 +184,7 @@ def test_what_cannot_be_sent_is_said() -> None:
 PARENT = """
 import signal, sys, time
 import numpy as np
-from allranks.data.transform import Chain, Map
+from allranks.data.transform import MapOperation, TransformChain
 from allranks.data.workers import start_workers
 
 def busy(sample):
@@ -192,7 +192,7 @@ def busy(sample):
     while True:  # lets no other thread run for long
         sum(range(10_000_000))
 
-running = start_workers(Chain((Map(busy),)), 2)
+running = start_workers(TransformChain((MapOperation(busy),)), 2)
 futures = [running.submit([at], np.array([at]), 0) for at in range(2)]
 while len(running.pids) < 2:
     time.sleep(0.01)

@@ -20,7 +20,7 @@ from allranks.doctor import host, together
 from allranks.doctor.await_ranks import await_ranks
 from allranks.doctor.devices import FrameworkDevices
 from allranks.doctor.host import DoctorRequest, HostInfo, HostReport
-from allranks.doctor.machine import GB, Memory, memory_row
+from allranks.doctor.machine import GB, MachineMemory, memory_row
 from allranks.doctor.ranks import single_process_row
 from allranks.errors import BarrierTimeout
 from allranks.report.readiness import Readiness
@@ -47,7 +47,7 @@ def test_of_forty_hosts_the_odd_ones_are_named(monkeypatch: pytest.MonkeyPatch) 
         assert (len(here), hosts) == (2, 40)
         name = here[0].host
         free = 0.5 if name == "host-31" else 60
-        rows = (memory_row(Memory(64 * GB, int(free * GB)), 1),)
+        rows = (memory_row(MachineMemory(64 * GB, int(free * GB)), 1),)
         return HostReport(rows, {"jax": "0.9" if name == "host-7" else "0.10"}, {"cores": "8"}, ("127.0.0.1",))
 
     monkeypatch.setattr(host, "examine_host", examine)
@@ -55,7 +55,7 @@ def test_of_forty_hosts_the_odd_ones_are_named(monkeypatch: pytest.MonkeyPatch) 
     def program(world: World) -> Readiness:
         behind = 3.0 if world.host == "host-12" else 0.0
         request = DoctorRequest((), 0, 10.0, launched=True)
-        return together.examine_all_hosts(world, request, LAUNCHER, wall=lambda: 1e9 + world.clock.now() - behind)
+        return together.examine_all_hosts(world, request, LAUNCHER, wall_time=lambda: 1e9 + world.clock.now() - behind)
 
     outcome = SimulatedWorld(80, ranks_per_host=2, timeout=3000).run(program)
     assert not outcome.errors
@@ -183,7 +183,7 @@ def called(ranks: Sequence[int], size: int, patience: float) -> dict[int, str]:
 
     def come(rank: int) -> str:
         try:
-            await_ranks(Decision("jax", rank, size, "torchrun", "asked for", address=address), patience=patience)
+            await_ranks(Decision("jax", rank, size, "torchrun", "asked for", address=address), timeout_seconds=patience)
         except BarrierTimeout as error:
             return str(error)
         return ""

@@ -58,18 +58,18 @@ def test_limits_of_a_cgroup_are_found_in_both_versions(version: dict[str, str], 
     """The tightest on the way up; what could be dropped of the page cache does not count as used."""
     meminfo = "MemTotal:       32000000 kB\nMemAvailable:   30000000 kB\n"
     files(tmp_path, proc__meminfo=meminfo, **version)
-    found = system.memory(tmp_path)
+    found = system.read_memory(tmp_path)
     assert (found.limit, found.used, found.usable) == (8_000_000_000, 2_000_000_000, 6_000_000_000)
-    assert system.cores(["0-3,8", "0,9"], "2", tmp_path).quota == 4
-    assert system.cores(["0-3,8", "0,9"], "2", tmp_path).allowed == 6
+    assert system.read_cores(["0-3,8", "0,9"], "2", tmp_path).quota == 4
+    assert system.read_cores(["0-3,8", "0,9"], "2", tmp_path).allowed == 6
     if version is V2:
-        limits = system.limits(tmp_path)
+        limits = system.read_limits(tmp_path)
         assert (limits.processes, limits.running) == ((512, "the cgroup's pids.max"), 37)
 
 
 def test_no_limit_of_version_1_is_a_number_that_is_none(tmp_path: Path) -> None:
     files(tmp_path, **{**V1, "sys__fs__cgroup__memory__memory_dot_limit_in_bytes": "9223372036854771712\n"})
-    assert system.memory(tmp_path).limit is None
+    assert system.read_memory(tmp_path).limit is None
 
 
 def test_devices_are_counted_without_asking_a_driver(tmp_path: Path) -> None:
@@ -79,30 +79,30 @@ def test_devices_are_counted_without_asking_a_driver(tmp_path: Path) -> None:
     files(tmp_path, dev__nvidia0="", dev__nvidia1="", dev__nvidiactl="")
     files(tmp_path, proc__driver__nvidia__version="NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  x\n")
     files(tmp_path / "sys/class/infiniband/mlx5_0/ports/1", state="4: ACTIVE\n")
-    found = system.kernel(tmp_path)
+    found = system.count_kernel_devices(tmp_path)
     assert str(found) == "2 NVIDIA GPUs, 2 TPU chips (driver 550.54.15)"
-    assert system.fabric(tmp_path) == {"mlx5_0/1": "ACTIVE"}
+    assert system.infiniband_port_states(tmp_path) == {"mlx5_0/1": "ACTIVE"}
     assert system.huge_pages(tmp_path) == ""
-    assert system.kernel(tmp_path / "nothing").total == 0
+    assert system.count_kernel_devices(tmp_path / "nothing").total == 0
 
 
 def test_this_machine_is_seen() -> None:
-    mine = system.cores([system.allowed()], "")
+    mine = system.read_cores([system.allowed_cores()], "")
     assert mine.allowed == len(os.sched_getaffinity(0))
-    memory = system.memory()
+    memory = system.read_memory()
     assert 0 < memory.usable <= memory.total
-    assert any("127.0.0.1" in one.addresses for one in system.interfaces())
-    assert system.limits().open > 2
-    assert system.shared_memory().trouble == ""
+    assert any("127.0.0.1" in one.addresses for one in system.read_interfaces())
+    assert system.read_limits().open > 2
+    assert system.probe_shared_memory().trouble == ""
 
 
 def test_requirements_are_those_of_the_packages_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = detect.versions()
-    request, _ = detect.requirements(found)
+    found = detect.installed_versions()
+    request, _ = detect.read_requirements(found)
     assert request is not None
     assert request["allranks"] >= 6
     monkeypatch.setattr(detect, "_installed_version", lambda name: "" if name == "greenlet" else "0.1")
-    _, unmet = detect.requirements({"allranks": "0.1.0"})
+    _, unmet = detect.read_requirements({"allranks": "0.1.0"})
     assert {(one.wants.partition(">")[0], one.installed) for one in unmet} >= {("greenlet", ""), ("numpy", "0.1")}
 
 
@@ -183,7 +183,7 @@ def test_a_framework_that_hangs_or_fails_does_so_elsewhere(
     (tmp_path / "torch.py").write_text(text)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setattr(detect, "has_framework", lambda _: True)
-    found = host.probe_framework("torch", patience=2.0 if state == "late" else 60.0)
+    found = host.probe_framework("torch", timeout_seconds=2.0 if state == "late" else 60.0)
     assert found.state == state
     assert re.search(says, found.trouble or found.doing)
 
@@ -220,12 +220,12 @@ def test_only_who_knows_the_token_is_answered() -> None:
     token = "a" * 32
     addresses = ("127.0.0.1", "::1") if socket.has_dualstack_ipv6() else ("127.0.0.1",)
     targets = [EchoTarget("b", addresses, echo.port, token), EchoTarget("b", ("127.0.0.1",), other.port, token)]
-    *right, wrong = between.reach_hosts("a", targets, patience=20.0)
+    *right, wrong = between.reach_hosts("a", targets, timeout_seconds=20.0)
     assert all(one.trouble == "" and one.seconds > 0 for one in right)
     assert wrong.trouble == "host c answers there"
-    (refused,) = between.reach_hosts("a", [EchoTarget("b", ("127.0.0.1",), port, token)], patience=20.0)
+    (refused,) = between.reach_hosts("a", [EchoTarget("b", ("127.0.0.1",), port, token)], timeout_seconds=20.0)
     assert "refused" in refused.trouble
-    (stranger,) = between.reach_hosts("a", [replace(targets[1], token="b" * 32)], patience=20.0)
+    (stranger,) = between.reach_hosts("a", [replace(targets[1], token="b" * 32)], timeout_seconds=20.0)
     assert stranger.trouble == "a stranger"
     echo.close()
     other.close()
@@ -234,12 +234,12 @@ def test_only_who_knows_the_token_is_answered() -> None:
 def test_a_marker_is_found_and_locked_and_taken_away(tmp_path: Path) -> None:
     marker = FolderMarker(str(tmp_path), patience=60.0)
     assert (marker.trouble, marker.locks) == ("", True)
-    sight = between.find_marker(str(tmp_path), marker.token, "1", patience=20.0)
+    sight = between.find_marker(str(tmp_path), marker.token, "1", timeout_seconds=20.0)
     assert sight.seconds is not None
     assert sight.lock is True
-    assert between.find_marker(str(tmp_path), "another", "2", patience=0.1).seconds is None
-    assert marker.answers() == ["1"]
+    assert between.find_marker(str(tmp_path), "another", "2", timeout_seconds=0.1).seconds is None
+    assert marker.collect_answers() == ["1"]
     assert os.listdir(tmp_path) == []
     nowhere = FolderMarker(str(tmp_path / "none"), patience=60.0)
     assert "No such file" in nowhere.trouble
-    assert nowhere.answers() == []
+    assert nowhere.collect_answers() == []

@@ -15,12 +15,12 @@ from allranks.doctor import clocks, devices, disk, machine, network, ranks, soft
 from allranks.doctor.devices import FrameworkDevices, KernelDevices
 from allranks.doctor.disk import DiskTrial, FolderReport, SeenFolder
 from allranks.doctor.hosts import merge_rows_of_hosts
-from allranks.doctor.machine import Cores, Limits, Memory, SharedMemory
-from allranks.doctor.network import ConnectionAttempt, Interface, NameLookup
+from allranks.doctor.machine import MachineCores, MachineMemory, ProcessLimits, SharedMemory
+from allranks.doctor.network import ConnectionAttempt, NameLookup, NetworkInterface
 from allranks.doctor.software import UnmetRequirement
 from allranks.errors import ContradictingSigns
 from allranks.findings import VERDICTS, Row, notes
-from allranks.report.ink import ink
+from allranks.report.ink import make_painter
 from allranks.report.readiness import Readiness
 
 GB = machine.GB
@@ -60,7 +60,8 @@ def test_of_many_hosts_the_worst_verdict_counts_and_its_hosts_are_named(rows: li
 
 def test_of_hosts_that_are_well_the_one_with_the_least_is_shown() -> None:
     said = [
-        (name, machine.memory_row(Memory(100 * GB, free * GB), 1)) for name, free in (("a", 90), ("b", 20), ("c", 80))
+        (name, machine.memory_row(MachineMemory(100 * GB, free * GB), 1))
+        for name, free in (("a", 90), ("b", 20), ("c", 80))
     ]
     assert merge_rows_of_hosts(said, 3).texts == ("100 GB, 20 GB available (host b, the least of 3 hosts)",)
     assert merge_rows_of_hosts(said[:1], 1).texts == ("100 GB, 90 GB available",)
@@ -104,16 +105,16 @@ def test_clocks(found: dict[str, tuple[float, float] | None], verdict: str, says
 @pytest.mark.parametrize(
     ("found", "on_host", "verdict", "says"),
     [
-        (Cores(8, 8, 8), 4, "ok", "8 in the machine, 8 allowed"),
-        (Cores(2, 2, 2), 4, "warning", "4 ranks take turns on 2"),
-        (Cores(64, 64, 64, quota=8), 1, "warning", "libraries start a thread for each of 64"),
-        (Cores(64, 64, 64, quota=8, threads=8), 1, "ok", "the cgroup's quota is 8; OMP_NUM_THREADS=8"),
-        (Cores(64, 4, 1), 4, "warning", "a rank is bound to 1 core"),
-        (Cores(8, 8, 8, threads=4), 4, "warning", "4 ranks x 4 threads are more than 8 cores"),
-        (Cores(1, 1, 1), 1, "ok", "1 in the machine"),
+        (MachineCores(8, 8, 8), 4, "ok", "8 in the machine, 8 allowed"),
+        (MachineCores(2, 2, 2), 4, "warning", "4 ranks take turns on 2"),
+        (MachineCores(64, 64, 64, quota=8), 1, "warning", "libraries start a thread for each of 64"),
+        (MachineCores(64, 64, 64, quota=8, threads=8), 1, "ok", "the cgroup's quota is 8; OMP_NUM_THREADS=8"),
+        (MachineCores(64, 4, 1), 4, "warning", "a rank is bound to 1 core"),
+        (MachineCores(8, 8, 8, threads=4), 4, "warning", "4 ranks x 4 threads are more than 8 cores"),
+        (MachineCores(1, 1, 1), 1, "ok", "1 in the machine"),
     ],
 )
-def test_cores(found: Cores, on_host: int, verdict: str, says: str) -> None:
+def test_cores(found: MachineCores, on_host: int, verdict: str, says: str) -> None:
     row = machine.cores_row(found, on_host)
     assert row.verdict == verdict
     assert says in " ".join(row.texts)
@@ -122,13 +123,13 @@ def test_cores(found: Cores, on_host: int, verdict: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("found", "on_host", "verdict", "says"),
     [
-        (Memory(64 * GB, 60 * GB), 4, "ok", "64 GB, 60 GB available"),
-        (Memory(64 * GB, 60 * GB, 8 * GB, 7 * GB), 1, "ok", "ends a process at 8 GB; 1 GB available"),
-        (Memory(64 * GB, 60 * GB, 8 * GB, 7 * GB), 2, "warning", "500 MB for each of 2 ranks"),
-        (Memory(64 * GB, GB // 2), 1, "warning", "500 MB available"),
+        (MachineMemory(64 * GB, 60 * GB), 4, "ok", "64 GB, 60 GB available"),
+        (MachineMemory(64 * GB, 60 * GB, 8 * GB, 7 * GB), 1, "ok", "ends a process at 8 GB; 1 GB available"),
+        (MachineMemory(64 * GB, 60 * GB, 8 * GB, 7 * GB), 2, "warning", "500 MB for each of 2 ranks"),
+        (MachineMemory(64 * GB, GB // 2), 1, "warning", "500 MB available"),
     ],
 )
-def test_memory(found: Memory, on_host: int, verdict: str, says: str) -> None:
+def test_memory(found: MachineMemory, on_host: int, verdict: str, says: str) -> None:
     row = machine.memory_row(found, on_host)
     assert row.verdict == verdict
     assert says in " ".join(row.texts)
@@ -144,27 +145,27 @@ def test_memory(found: Memory, on_host: int, verdict: str, says: str) -> None:
     ],
 )
 def test_shared_memory(found: SharedMemory, verdict: str, remedy: str) -> None:
-    row = machine.shared_memory(found)
+    row = machine.shared_memory_row(found)
     assert row.verdict == verdict
     assert remedy in row.remedy
 
 
 def test_limits_of_a_process() -> None:
-    tight = Limits((1024, 4096), 20, (2000, "the cgroup's pids.max"), 1500, 0, 65536)
+    tight = ProcessLimits((1024, 4096), 20, (2000, "the cgroup's pids.max"), 1500, 0, 65536)
     files, processes, core = machine.limit_rows(tight)
     assert (files.verdict, files.remedy) == ("warning", "ulimit -n 4096 before the program starts.")
     assert (processes.verdict, processes.texts[0]) == ("warning", "1,500 run of 2,000 (the cgroup's pids.max)")
     assert core.verdict == "not seen"
     low, *_ = machine.limit_rows(dataclasses.replace(tight, files=(256, 256)))
     assert "the hard limit is low" in low.remedy
-    wide = Limits((INF, INF), 20, (INF, "ulimit -u"), 1500, INF, INF)
+    wide = ProcessLimits((INF, INF), 20, (INF, "ulimit -u"), 1500, INF, INF)
     assert [row.verdict for row in machine.limit_rows(wide)] == ["ok"] * 3
-    assert machine.locked_memory(tight, []) is None
-    locked = [machine.locked_memory(one, ["mlx5_0/1"]) for one in (tight, wide)]
+    assert machine.locked_memory_row(tight, []) is None
+    locked = [machine.locked_memory_row(one, ["mlx5_0/1"]) for one in (tight, wide)]
     assert [row and row.verdict for row in locked] == ["warning", "ok"]
-    pages = [machine.huge_pages(setting, 4) for setting in ("", "madvise", "always")]
+    pages = [machine.huge_pages_row(setting, 4) for setting in ("", "madvise", "always")]
     assert [row and row.verdict for row in pages] == ["not determined", "warning", "ok"]
-    assert machine.huge_pages("never", 0) is None
+    assert machine.huge_pages_row("never", 0) is None
 
 
 def gpus(name: str, count: int) -> FrameworkDevices:
@@ -240,7 +241,7 @@ def test_what_the_kernel_has_and_what_frameworks_see(
 )
 def test_ranks_and_devices(most: int, visible: list[str], launched: bool, verdict: str, says: str) -> None:
     seen = devices.accelerators_in_use(most, visible)
-    row = devices.devices_per_rank_row(seen, len(visible), launched=launched, virtual={"jax": 2})
+    row = devices.devices_per_rank_row(seen, len(visible), is_launched=launched, virtual_devices={"jax": 2})
     assert row.verdict == verdict
     assert says in " ".join(row.texts)
 
@@ -254,20 +255,20 @@ def test_packages_and_versions() -> None:
     assert row.verdict == "warning"
     assert row.texts == ("jax asks for jaxlib==0.10.2; 0.9.0 is installed", "torch asks for x; it is not installed")
     same = {"a": {"jax": "1"}, "b": {"jax": "1"}, "c": {"jax": "2"}, "d": {}}
-    odd = software.same_on_all_hosts_row(same, "same versions", remedy="", wrong=True)
+    odd = software.same_on_all_hosts_row(same, "same versions", remedy="", is_error=True)
     assert odd is not None
     assert odd.verdict == "error"
     assert odd.texts == ("jax: hosts a, b: 1; host c: 2; host d: none",)
     equal = software.same_on_all_hosts_row(
-        {"a": {"jax": "1"}, "b": {"jax": "1"}}, "same versions", remedy="", wrong=True
+        {"a": {"jax": "1"}, "b": {"jax": "1"}}, "same versions", remedy="", is_error=True
     )
     assert equal is not None
     assert equal.texts == ("jax: equal on 2 hosts",)
-    assert software.same_on_all_hosts_row({"a": {"jax": "1"}}, "same versions", remedy="", wrong=True) is None
+    assert software.same_on_all_hosts_row({"a": {"jax": "1"}}, "same versions", remedy="", is_error=True) is None
 
 
-LOOPBACK = Interface("lo", True, 65536, ("127.0.0.1", "::1"))
-ETHERNET = Interface("eth0", True, 1500, ("10.0.0.1", "fe80::1"), 25000)
+LOOPBACK = NetworkInterface("lo", True, 65536, ("127.0.0.1", "::1"))
+ETHERNET = NetworkInterface("eth0", True, 1500, ("10.0.0.1", "fe80::1"), 25000)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +285,7 @@ ETHERNET = Interface("eth0", True, 1500, ("10.0.0.1", "fe80::1"), 25000)
         ([LOOPBACK, ETHERNET], {"GLOO_SOCKET_IFNAME": "ib0,eth0"}, 2, ["ok", "ok"]),
     ],
 )
-def test_interfaces(found: list[Interface], environ: dict[str, str], hosts: int, verdicts: list[str]) -> None:
+def test_interfaces(found: list[NetworkInterface], environ: dict[str, str], hosts: int, verdicts: list[str]) -> None:
     assert [row.verdict for row in network.interfaces_row(found, environ, hosts)] == verdicts
 
 
@@ -307,10 +308,10 @@ def test_what_an_interface_is_told_as() -> None:
     ],
 )
 def test_the_hosts_own_name(found: NameLookup, hosts: int, verdict: str, says: str) -> None:
-    row = network.hostname_row(found, ["10.0.0.1", "127.0.0.1"], hosts, overruled=False)
+    row = network.hostname_row(found, ["10.0.0.1", "127.0.0.1"], hosts, has_interface_variable=False)
     assert row.verdict == verdict
     assert says in " ".join(row.texts)
-    overruled = network.hostname_row(found, ["10.0.0.1", "127.0.0.1"], hosts, overruled=True)
+    overruled = network.hostname_row(found, ["10.0.0.1", "127.0.0.1"], hosts, has_interface_variable=True)
     assert overruled.verdict == ("warning" if found.addresses == ("127.0.1.1",) and hosts > 1 else verdict)
 
 
@@ -471,11 +472,11 @@ def test_long_names_of_folders_are_told_apart() -> None:
 
 @pytest.mark.parametrize("width", [72, 80, 118, 200])
 def test_the_table_is_as_wide_as_the_terminal(width: int) -> None:
-    text = TABLE.text(ink(False), width=width)
+    text = TABLE.text(make_painter(False), width=width)
     assert max(map(len, text.splitlines())) <= width
     assert text.splitlines()[-1] == "2 hosts, 4 ranks: 1 warning, 5 ok, 1 not seen"
     assert "files .../and/far/away: Free some, or name another folder." in text.replace("\n  ", " ")
-    assert "\x1b[1;33mwarning\x1b[0m" in TABLE.text(ink(True), width=width)
+    assert "\x1b[1;33mwarning\x1b[0m" in TABLE.text(make_painter(True), width=width)
 
 
 def test_the_document_says_whether_it_is_ready() -> None:

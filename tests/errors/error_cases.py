@@ -190,9 +190,9 @@ def save_failed(_: Path) -> None:
     disk = MemoryStorage()
 
     def program(world: World) -> None:
-        storage = disk.process()
+        storage = disk.new_process()
         if world.rank == 2:
-            storage.fail("block", error=OSError(28, os.strerror(28)))
+            storage.fail_operation("block", error=OSError(28, os.strerror(28)))
         Checkpointer(storage, world, on_sigterm=False).save(1200, {"w": np.ones((64, 64))}, block=True)
 
     raise_of(0, 4, program)
@@ -224,7 +224,7 @@ def not_resumed(folder: Path) -> None:
 
 def storage_error(_: Path) -> None:
     full = MemoryStorage()
-    full.fail("put", error=OSError(28, os.strerror(28)))
+    full.fail_operation("put", error=OSError(28, os.strerror(28)))
     full.put("run/notes.json", b"{}")
 
 

@@ -25,20 +25,20 @@ class CallSequence:
         self.steps = SimpleNamespace(due=-1)
         self.calls: dict[str, GroupCall] = {}
 
-    def canonical(self, call: GroupCall) -> GroupCall:
+    def canonical_call(self, call: GroupCall) -> GroupCall:
         return self.calls.setdefault(call.digest, call)
 
-    def enter(self, call: GroupCall, timeout: float | None, *, inside: bool, values: Any) -> None:
+    def enter_call(self, call: GroupCall, timeout: float | None, *, is_inside: bool, values: Any) -> None:
         del values
-        assert (timeout, inside) == (5.0, True)
-        self.inside = inside
+        assert (timeout, is_inside) == (5.0, True)
+        self.inside = is_inside
         if self.predictor.expected is call:
             self.predictor.count_predicted_call()
             return
         self.merge_queries.append(f"{call.what} {call.lines}")
         self.predictor.count_agreed_call(call)
 
-    def agree(self, call: GroupCall, timeout: float | None, *, values: Any) -> None:
+    def agree_on_call(self, call: GroupCall, timeout: float | None, *, values: Any) -> None:
         assert values == []
         assert timeout == 5.0
         self.merge_queries.append(f"new {call.lines}")
@@ -53,7 +53,7 @@ class Compiled(ProgramMonitor):
 
     def __init__(self) -> None:
         self.current_function, self.sees_programs, self.thread = None, True, threading.get_ident()
-        self.monitor: Any = SimpleNamespace(explain=lambda _: None)
+        self.monitor: Any = SimpleNamespace(raise_cause=lambda _: None)
         self.sequence: Any = CallSequence()
         self.cache: Any = None
         self.seen: set[tuple[Any, str]] = set()

@@ -14,7 +14,6 @@ DEEPEST, SMALL = 2, 60
 OLD = {"check"}
 # Files of under 60 lines that one other imports, no test of their own and no adapter: why they are files.
 REASONS = {
-    "consistency/tree_digest.py": "public: tree_digest",
     "data/rows.py": "public: global_batch's side of a framework",
     "guard/start.py": "the entrance for the agent",
     "topology.py": "ground: stands below what uses it",

@@ -135,7 +135,7 @@ def test_a_file_of_lightnings_makes_way(behind: bool, tmp_path: Path) -> None:
 
 def test_a_callback_loads_into_each_model_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second fit of a model goes on with what it has learnt; another model is loaded, too."""
-    monkeypatch.setattr(loop, "join", lambda *_, **__: single_world())
+    monkeypatch.setattr(loop, "join_world", lambda *_, **__: single_world())
     torch.save({"state_dict": {"net.weight": torch.full((1, 1), 7.0), "net.bias": torch.ones(1)}}, tmp_path / "a.ckpt")
     ranks, trainer = Ranks(load=tmp_path / "a.ckpt"), SimpleNamespace(global_rank=0, world_size=1)
     nets = [Line(), Line()]
@@ -172,6 +172,6 @@ def test_a_save_behind_is_of_the_moment_and_seen_to_its_end(tmp_path: Path) -> N
 
 def test_arrays_are_called_by_their_paths() -> None:
     """As a reader of the checkpoint would look for them; two of one path are told apart."""
-    arrays, words = document.take_apart({"a/b": torch.ones(1), "a": {"b": torch.zeros(1)}, "c": {0: np.ones(2)}})
+    arrays, words = document.split_arrays({"a/b": torch.ones(1), "a": {"b": torch.zeros(1)}, "c": {0: np.ones(2)}})
     assert list(arrays) == ["a/b", "a/b'", "c/0"]
-    assert dict(document.names(words)) == {"a/b": True, "a/b'": True, "c/0": False}
+    assert dict(document.array_names(words)) == {"a/b": True, "a/b'": True, "c/0": False}

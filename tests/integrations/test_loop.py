@@ -22,7 +22,7 @@ def test_sigterm_is_answered_by_one_part_alone(tmp_path: Path, monkeypatch: pyte
     ranks = TrainingLoop(verify_every=0, save_on_preemption=True)
     advice = r"Checkpointer\(on_sigterm=False\).* Ranks|Ranks.* Checkpointer\(on_sigterm=False\)"
     with Checkpointer(tmp_path / "a", single_world()), pytest.raises(AllranksError, match=advice):
-        ranks.begin(single_world(), {}, 0, save=lambda _: "")
+        ranks.begin_training(single_world(), {}, 0, save_state=lambda _: "")
     undo = sigterm.handle_with(lambda: None, who="Ranks(save_on_preemption=True)")
     with pytest.raises(AllranksError, match=advice):
         Checkpointer(tmp_path / "b", single_world())

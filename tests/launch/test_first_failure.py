@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from allranks.evidence import Weight, first_of, weight_of
+from allranks.evidence import CauseWeight, first_of, weight_of
 from allranks.failure import Failure
 from allranks.launch import crash
 from allranks.launch.first_failure import Departure, FailureReport, RankExit, find_first_failure
@@ -121,27 +121,30 @@ def test_a_size_mismatch_is_the_fault_of_the_rank_that_it_aborts() -> None:
 @pytest.mark.parametrize(
     ("what", "weight"),
     [
-        ("ValueError: bad row", Weight.CAUSE),
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", Weight.CAUSE),
-        ("requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected())", Weight.UNCLEAR),
+        ("ValueError: bad row", CauseWeight.CAUSE),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", CauseWeight.CAUSE),
+        ("requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected())", CauseWeight.UNCLEAR),
         (
             "ValueError: UNKNOWN: Gloo all-reduce failed: [pair.cc:538] Read error [::1]:1: Conn",
-            Weight.CONSEQUENCE,
+            CauseWeight.CONSEQUENCE,
         ),
-        ("RuntimeError: [gloo/transport/tcp/pair.cc:517] Read timeout [127.0.0.1]:3333. This is", Weight.WAITING),
+        ("RuntimeError: [gloo/transport/tcp/pair.cc:517] Read timeout [127.0.0.1]:3333. This is", CauseWeight.WAITING),
         (
             "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.",
-            Weight.CONSEQUENCE,
+            CauseWeight.CONSEQUENCE,
         ),
-        ("jax.errors.JaxRuntimeError: UNAVAILABLE: Failed to send RPC to coordination service.", Weight.CONSEQUENCE),
-        ("allranks.errors.BarrierTimeout: rank 0: barrier 'x': rank 1 did not come", Weight.WAITING),
-        ("allranks.errors.RemoteError: rank 0: main_rank: rank 1 raised ValueError", Weight.CONSEQUENCE),
-        ("killed by SIGABRT", Weight.UNCLEAR),
-        ("killed by SIGTERM", Weight.UNCLEAR),
-        ("killed by SIGKILL", Weight.CAUSE),
+        (
+            "jax.errors.JaxRuntimeError: UNAVAILABLE: Failed to send RPC to coordination service.",
+            CauseWeight.CONSEQUENCE,
+        ),
+        ("allranks.errors.BarrierTimeout: rank 0: barrier 'x': rank 1 did not come", CauseWeight.WAITING),
+        ("allranks.errors.RemoteError: rank 0: main_rank: rank 1 raised ValueError", CauseWeight.CONSEQUENCE),
+        ("killed by SIGABRT", CauseWeight.UNCLEAR),
+        ("killed by SIGTERM", CauseWeight.UNCLEAR),
+        ("killed by SIGKILL", CauseWeight.CAUSE),
     ],
 )
-def test_what_an_error_says_has_a_weight(what: str, weight: Weight) -> None:
+def test_what_an_error_says_has_a_weight(what: str, weight: CauseWeight) -> None:
     assert weight_of(Failure(0, "a", what, 0.0)) is weight
 
 

@@ -14,8 +14,8 @@ from allranks.launch.console import Console
 from allranks.launch.explain import BURST, InlineExplainer, facts_text
 from allranks.launch.merge import WINDOW
 from allranks.messages.book import BOOK
-from allranks.messages.known import KINDS, Book, Known
-from allranks.messages.page import page
+from allranks.messages.known import KINDS, KnownMessage, MessageBook
+from allranks.messages.page import generate_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "explain.md"
 RENDEZVOUS = next(known for known in BOOK.known if known.name == "xla-rendezvous")
@@ -28,12 +28,12 @@ step 1
 
 
 @pytest.mark.parametrize("known", BOOK.known, ids=lambda known: known.name)
-def test_a_message_is_found_by_each_of_its_texts_and_taken_for_no_other(known: Known) -> None:
+def test_a_message_is_found_by_each_of_its_texts_and_taken_for_no_other(known: KnownMessage) -> None:
     """The example is what was printed; its facts are read, and its words are fit to be shown."""
-    assert BOOK.find(known.example.encode()) is known
+    assert BOOK.find_in_line(known.example.encode()) is known
     assert any(text in known.example for text in known.texts)
     for text in known.texts:
-        assert BOOK.find(f"x {text} y".encode()) is known
+        assert BOOK.find_in_line(f"x {text} y".encode()) is known
     assert bool(facts_text(known, known.example.encode())) == bool(known.facts)
     assert known.kind in KINDS
     for words in (known.means, known.do):
@@ -56,16 +56,16 @@ def test_names_are_unique() -> None:
     ],
 )
 def test_ordinary_lines_are_no_messages(line: str) -> None:
-    assert BOOK.find(line.encode()) is None
+    assert BOOK.find_in_line(line.encode()) is None
 
 
 def test_two_messages_with_texts_in_common_are_told_apart() -> None:
     """The first one in the table is meant: a barrier called Shutdown is not just any barrier."""
-    other = Known("a", "cause", "t", ("xy",), "M.", "D.", "s", "xy")
-    book = Book([RENDEZVOUS, other])
-    assert book.find(b"xy and may be stuck") is RENDEZVOUS
-    assert BOOK.find(b"Barrier timed out. Id: Shutdown::1::0.").name == "jax-shutdown-barrier"  # type: ignore[union-attr]
-    assert BOOK.find(b"Barrier timed out. Id: restore::0.").name == "jax-barrier"  # type: ignore[union-attr]
+    other = KnownMessage("a", "cause", "t", ("xy",), "M.", "D.", "s", "xy")
+    book = MessageBook([RENDEZVOUS, other])
+    assert book.find_in_line(b"xy and may be stuck") is RENDEZVOUS
+    assert BOOK.find_in_line(b"Barrier timed out. Id: Shutdown::1::0.").name == "jax-shutdown-barrier"  # type: ignore[union-attr]
+    assert BOOK.find_in_line(b"Barrier timed out. Id: restore::0.").name == "jax-barrier"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_two_messages_with_texts_in_common_are_told_apart() -> None:
 def test_a_reset_connection_is_no_timeout(what: str, name: str) -> None:
     """Gloo adds the same words to both."""
     line = f"[pair.cc:537] {what}. This is typically caused by a remote worker hanging or bugs in the application."
-    assert BOOK.find(line.encode()).name == name  # type: ignore[union-attr]
+    assert BOOK.find_in_line(line.encode()).name == name  # type: ignore[union-attr]
 
 
 def test_a_line_that_ends_with_a_colon_is_read_with_the_next_one() -> None:
     """JAX names the lost tasks there."""
     log = b"UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n3\nThe tasks have crashed."
-    ((number, line, known),) = BOOK.matches(log)
+    ((number, line, known),) = BOOK.find_in_output(log)
     assert (number, known.name) == (0, "jax-heartbeat")
     assert facts_text(known, line) == "tasks 3"
 
@@ -170,4 +170,4 @@ def test_a_log_without_known_messages_and_one_that_is_not_there(tmp_path: Path, 
 
 def test_the_page_is_drawn_from_the_table() -> None:
     """docs/explain.md: `python -m allranks.messages.page > docs/explain.md` draws it again."""
-    assert PAGE.read_text() == page()
+    assert PAGE.read_text() == generate_page()

@@ -128,5 +128,5 @@ def test_without_us_it_deadlocks_and_is_explained(tmp_path: Path) -> None:
             plain.wait(30)
         plain.kill()
         plain.wait()
-    found = {known.name for _, _, known in BOOK.matches((tmp_path / "log").read_bytes())}
+    found = {known.name for _, _, known in BOOK.find_in_output((tmp_path / "log").read_bytes())}
     assert "xla-rendezvous" in found

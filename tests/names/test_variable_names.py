@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from allranks.names.flags import nearest as nearest_flag
+from allranks.names.flags import nearest_flag as nearest_flag
 from allranks.names.flags import xla_flags
-from allranks.names.variables import NAMES, nearest
+from allranks.names.variables import NAMES, nearest_variable
 
 
 def test_a_flag_is_known_with_the_versions_that_accept_it() -> None:
@@ -16,8 +16,8 @@ def test_a_flag_is_known_with_the_versions_that_accept_it() -> None:
 
 
 def test_a_misspelled_name_leads_to_the_true_one() -> None:
-    assert nearest("NCCL_SOCKET_IFNAM") == "NCCL_SOCKET_IFNAME"
-    assert nearest("XLA_RENDEZVOUS_WAIT_SECONDS") is None
+    assert nearest_variable("NCCL_SOCKET_IFNAM") == "NCCL_SOCKET_IFNAME"
+    assert nearest_variable("XLA_RENDEZVOUS_WAIT_SECONDS") is None
     assert nearest_flag("xla_force_host_platform_device_counts") == "xla_force_host_platform_device_count"
 
 

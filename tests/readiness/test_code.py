@@ -86,7 +86,7 @@ def test_the_commit_is_that_of_git(tmp_path: Path) -> None:
 def test_the_files_of_this_test_are_the_users_and_versions_are_known() -> None:
     assert Path(__file__) in code.loaded_files()
     assert not any("site-packages" in str(file) for file in code.loaded_files())
-    assert {"python", "numpy", "allranks"} <= code.versions().keys()
+    assert {"python", "numpy", "allranks"} <= code.installed_versions().keys()
 
 
 def test_a_name_is_looked_for_in_the_program(tmp_path: Path) -> None:
@@ -136,13 +136,13 @@ class Config:
 
 def test_configurations_are_described_as_json_values() -> None:
     config = Namespace(model=Config(Kind.FAST, Path("a/b"), (0.1, 0.2), frozenset("xy")), act=abs, seed=np.int64(3))
-    assert values.to_json_value(config, what="config") == {
+    assert values.to_json_value(config, value_name="config") == {
         "model": {"kind": "Kind.FAST", "path": "a/b", "rates": [0.1, 0.2], "names": ["x", "y"]},
         "act": "abs",
-        "seed": values.to_json_value(np.int64(3), what=""),
+        "seed": values.to_json_value(np.int64(3), value_name=""),
     }
     with pytest.raises(AllranksError, match=r"config.model: expected .* found a object"):
-        values.to_json_value({"model": object()}, what="config")
+        values.to_json_value({"model": object()}, value_name="config")
 
 
 @pytest.mark.needs("jax", "torch")
@@ -152,7 +152,7 @@ def test_keys_and_generators_are_taken_apart() -> None:
     import torch
 
     def count(value: object) -> tuple[int, int]:
-        parts = values.element_digests(value, what="keys")
+        parts = values.element_digests(value, value_name="keys")
         return len(parts), len(set(parts))
 
     key, old = jax.random.key(0), jax.random.PRNGKey(0)

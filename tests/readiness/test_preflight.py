@@ -27,7 +27,7 @@ def names(error: NotReady, *beginnings: str) -> bool:
 
 def test_every_rank_hears_of_what_one_rank_has_wrong(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     """In a world of 40, on five hosts; the table is printed once."""
-    monkeypatch.setattr(preflighting, "framework", lambda _: None)
+    monkeypatch.setattr(preflighting, "import_adapter", lambda _: None)
     monkeypatch.setattr(preflighting, "has_jaxlib", lambda: False)
 
     def program(world: World) -> None:

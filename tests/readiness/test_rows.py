@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from allranks.arrays.batch import BatchPlan
 from allranks.findings import Row, error, notes, ok, warning
-from allranks.readiness.batch import LoaderSettings, first_rows, global_rows, loader_rows, plan_row
+from allranks.readiness.batch import LoaderSettings, first_rows_row, global_rows_row, loader_rows, plan_row
 from allranks.readiness.comparison import (
     NamedValue,
     difference_row,
@@ -50,26 +50,26 @@ def test_a_batch_that_cannot_be_cut_is_wrong_and_names_those_that_can() -> None:
 )
 def test_leading_dimensions(shape: tuple[int, ...], plan: BatchPlan | None, verdict: str, says: str) -> None:
     """A rank's rows, a micro-batch of them, or one part for each device as pmap has it; nothing else."""
-    row = first_rows({"x": shape}, plan, devices=2, accumulation=2)
+    row = first_rows_row({"x": shape}, plan, devices=2, accumulation=2)
     assert row.verdict == verdict
     assert says in f"{row.texts[0]} {row.remedy}"
 
 
 def test_leaves_with_different_numbers_of_rows_are_wrong() -> None:
-    row = first_rows({"x": (8, 2), "y": (7,)}, None, devices=1, accumulation=1)
+    row = first_rows_row({"x": (8, 2), "y": (7,)}, None, devices=1, accumulation=1)
     assert row.verdict == "error"
     assert "8 in 'x', 7 in 'y'" in row.texts[0]
 
 
 def test_a_batch_that_spans_all_ranks_has_the_rows_of_all() -> None:
-    assert global_rows({"x": (64, 2), "scale": ()}, PLAN).verdict == "ok"
-    assert global_rows({"x": (16, 2)}, BatchPlan(64, 2, 2, 4)).verdict == "ok"
-    assert global_rows({"x": (128, 2)}, PLAN).texts[0] == "global arrays of 128 rows; the batch has 64"
+    assert global_rows_row({"x": (64, 2), "scale": ()}, PLAN).verdict == "ok"
+    assert global_rows_row({"x": (16, 2)}, BatchPlan(64, 2, 2, 4)).verdict == "ok"
+    assert global_rows_row({"x": (128, 2)}, PLAN).texts[0] == "global arrays of 128 rows; the batch has 64"
 
 
 def test_rows_that_may_be_a_micro_batch_or_one_rank_s_are_told_as_both() -> None:
     """With as many accumulation steps as ranks, their numbers are the same."""
-    row = global_rows({"x": (32, 2)}, PLAN)
+    row = global_rows_row({"x": (32, 2)}, PLAN)
     assert row.verdict == "warning"
     assert row.texts[0] == "global arrays of 32 rows: those of a micro-batch, or of one rank, taken for all"
 
@@ -94,7 +94,7 @@ def loader_settings(**changes) -> LoaderSettings:
     ],
 )
 def test_a_loader(changes: dict[str, object], check: str, verdict: str, says: str) -> None:
-    rows = {row.topic: row for row in loader_rows(loader_settings(**changes), PLAN, rank=1, ranks=2, jax=True)}
+    rows = {row.topic: row for row in loader_rows(loader_settings(**changes), PLAN, rank=1, ranks=2, uses_jax=True)}
     assert rows[check].verdict == verdict
     assert says in f"{rows[check].texts[0]} {rows[check].remedy}"
     assert [row.topic for row in rows.values() if row.verdict != "ok"] == ([check] if verdict != "ok" else [])

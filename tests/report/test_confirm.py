@@ -9,9 +9,9 @@ import pytest
 
 from allranks.findings import Finding, Note, Place
 from allranks.report.base import Report
-from allranks.report.confirm import check_row, confirm, read, with_rehearsal
+from allranks.report.confirm import check_row, confirm_finding, read_rehearsal, with_rehearsal
 from allranks.report.forms import render
-from allranks.report.moved import moved
+from allranks.report.moved import rebase_report_paths
 from allranks.settings import ConfigWrong
 
 
@@ -52,14 +52,14 @@ def rehearsal(*findings: dict[str, Any], root: str = "/p", complete: bool = True
     ],
 )
 def test_the_states_of_a_finding(finding: Finding, state: str) -> None:
-    found = read(rehearsal(seen("AR405", 3, 5)), "o.json", "/p")
-    assert confirm(finding, found).state == state
+    found = read_rehearsal(rehearsal(seen("AR405", 3, 5)), "o.json", "/p")
+    assert confirm_finding(finding, found).state == state
 
 
 def test_without_all_lines_it_is_not_known_what_did_not_run() -> None:
-    found = read(rehearsal(complete=False), "o.json", "/p")
-    assert confirm(static("AR101", 20), found).state == "not known to run"
-    assert "--lines" in confirm(static("AR101", 20), found).text
+    found = read_rehearsal(rehearsal(complete=False), "o.json", "/p")
+    assert confirm_finding(static("AR101", 20), found).state == "not known to run"
+    assert "--lines" in confirm_finding(static("AR101", 20), found).text
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_without_all_lines_it_is_not_known_what_did_not_run() -> None:
 )
 def test_paths_are_relative_to_the_project(root: str, path: str) -> None:
     """A rehearsal of another machine has another root, which is taken for the project's."""
-    found = read(rehearsal(seen("AR405", 3), root=root), "o.json", "/p")
+    found = read_rehearsal(rehearsal(seen("AR405", 3), root=root), "o.json", "/p")
     assert found.faults[0].place.path == path
     assert list(found.lines) == [path]
 
@@ -75,14 +75,14 @@ def test_paths_are_relative_to_the_project(root: str, path: str) -> None:
 @pytest.mark.parametrize("document", [[], {}, {"findings": []}, {"rehearsal": {}}, "x", None])
 def test_another_document_is_refused(document: Any) -> None:
     with pytest.raises(ConfigWrong, match=r"o\.json: no report of a rehearsal"):
-        read(document, "o.json", "/p")
+        read_rehearsal(document, "o.json", "/p")
 
 
 def test_the_report_of_a_check_has_the_evidence_of_the_rehearsal() -> None:
     findings = (static("AR405", 3), static("AR101", 10), static("AR101", 20))
     report = Report(findings, (), 1, 20, "", prints={findings[0]: "abc"})
-    shown = with_rehearsal(report, read(rehearsal(seen("AR405", 3), seen("AR005", 7)), "o.json", "/p"))
-    document = json.loads(render(moved(shown, "/p", "/"), "json"))
+    shown = with_rehearsal(report, read_rehearsal(rehearsal(seen("AR405", 3), seen("AR005", 7)), "o.json", "/p"))
+    document = json.loads(render(rebase_report_paths(shown, "/p", "/"), "json"))
     states = [(one["line"], one["rehearsal"], one["fingerprint"]) for one in document["findings"]]
     assert states == [(3, "confirmed", "abc"), (10, "not confirmed", None), (20, "not run", None)]
     (row,) = document["readiness"]
@@ -95,7 +95,7 @@ def test_the_report_of_a_check_has_the_evidence_of_the_rehearsal() -> None:
 
 
 def test_the_report_of_a_rehearsal_has_the_evidence_of_a_check() -> None:
-    found = read(rehearsal(seen("AR405", 3)), "o.json", "/p")
+    found = read_rehearsal(rehearsal(seen("AR405", 3)), "o.json", "/p")
     row = check_row([static("AR405", 3), static("AR101", 20)], found)
     assert (row.verdict, row.texts[0]) == ("warning", "2 findings by reading the code: 1 confirmed, 1 not run")
     assert check_row([], found).texts == ("0 findings by reading the code",)

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from allranks.findings import Place
 from allranks.report.base import Source, visible
 from allranks.report.columns import display_width
-from allranks.report.excerpt import WIDE, Mark, excerpt
-from allranks.report.ink import ink
+from allranks.report.excerpt import WIDE, Mark, marked_excerpt
+from allranks.report.ink import make_painter
 
-PLAIN = ink(False)
+PLAIN = make_painter(False)
 LETTERS = st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp"))
 
 
 def shown(text: str, *marks: Mark) -> list[str]:
-    return excerpt(Source(tuple(text.split("\n"))), marks, 2, PLAIN)
+    return marked_excerpt(Source(tuple(text.split("\n"))), marks, 2, PLAIN)
 
 
 @given(before=st.text(LETTERS, max_size=20), marked=st.text("abc名", min_size=1, max_size=9), after=st.text(LETTERS))

@@ -10,7 +10,7 @@ import pytest
 from reports import CALL, CELL, EMPTY, HANG, REPORT
 
 from allranks.report.forms import FORMS, render
-from allranks.report.moved import moved
+from allranks.report.moved import rebase_report_paths
 
 
 def test_a_finding_in_full_shows_the_fault_the_guard_and_the_way() -> None:
@@ -197,13 +197,13 @@ def test_the_html_page_stands_alone_and_escapes() -> None:
 
 def test_paths_can_be_seen_from_another_folder() -> None:
     """Places, notes, evidence, sources and fingerprints move together."""
-    seen = moved(REPORT, "/x/a", "/x/b")
+    seen = rebase_report_paths(REPORT, "/x/a", "/x/b")
     assert seen.where(seen.findings[1].place) == "../a/train.py:8:13"
     assert seen.findings[1].notes[0].place.path == "../a/train.py"
     assert seen.rows[0].evidence[0].place.path == "../a/train.py"
     assert seen.sources["../a/train.py"] is REPORT.sources["train.py"]
     assert seen.prints == {seen.findings[1]: "abc"}
-    assert moved(REPORT, "/x", "/x") is REPORT
+    assert rebase_report_paths(REPORT, "/x", "/x") is REPORT
     assert REPORT.where(CALL) == "train.py:8:13"
     assert REPORT.spot(CELL.place) == (5, 2)
     assert HANG in REPORT.findings

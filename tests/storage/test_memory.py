@@ -10,7 +10,7 @@ from sources import Blocks, content
 from allranks.errors import NotThere, StorageError
 from allranks.storage import MemoryStorage
 from allranks.storage.base import BLOCK
-from allranks.storage.memory import Crashed
+from allranks.storage.memory import SimulatedCrash
 
 DATA = content(2 * BLOCK + 10)
 OPERATIONS = ["create", "block", "block", "block", "finish"]
@@ -30,16 +30,16 @@ def test_a_crash_leaves_what_was_done_until_then(at: int, effect: str) -> None:
     """The process is dead from then on and tidies nothing up; another process sees the part that was written."""
     storage = MemoryStorage()
     storage.crash_at(at, effect)
-    with pytest.raises(Crashed, match=f"operation {at}"):
+    with pytest.raises(SimulatedCrash, match=f"operation {at}"):
         storage.write("file", Blocks(DATA))
-    with pytest.raises(Crashed):
+    with pytest.raises(SimulatedCrash):
         storage.get("file")
     done = at - (effect == "none")
     written = min(max(0, done - 1) * BLOCK, len(DATA))
     if effect == "torn" and 2 <= at <= 4:
         begin = (at - 2) * BLOCK
         written = begin + min(BLOCK, len(DATA) - begin) // 2
-    assert storage.process().files() == ({"file": DATA[:written]} if done else {})
+    assert storage.new_process().file_contents() == ({"file": DATA[:written]} if done else {})
 
 
 def test_a_torn_put_leaves_its_temporary_file_alone() -> None:
@@ -47,9 +47,9 @@ def test_a_torn_put_leaves_its_temporary_file_alone() -> None:
     for effect, names in (("none", []), ("torn", [".f.torn.tmp"]), ("whole", ["f"])):
         storage = MemoryStorage()
         storage.crash_at(1, effect)
-        with pytest.raises(Crashed):
+        with pytest.raises(SimulatedCrash):
             storage.put("f", b"1234")
-        assert list(storage.process().files()) == names
+        assert list(storage.new_process().file_contents()) == names
 
 
 def test_a_power_cut_keeps_what_returned() -> None:
@@ -57,16 +57,16 @@ def test_a_power_cut_keeps_what_returned() -> None:
     storage = MemoryStorage()
     storage.write("whole", Blocks(DATA))
     storage.put("manifest", b"{}")
-    dead = storage.process()
+    dead = storage.new_process()
     dead.crash_at(5)
-    with pytest.raises(Crashed):
+    with pytest.raises(SimulatedCrash):
         dead.write("part", Blocks(DATA))
-    after = [storage.after_power_cut(seed).files() for seed in range(12)]
+    after = [storage.after_power_cut(seed).file_contents() for seed in range(12)]
     assert all(files["whole"] == DATA and files["manifest"] == b"{}" for files in after)
     fates = {"lost" if "part" not in files else files["part"] == DATA for files in after}
     assert fates == {"lost", False, True}
-    assert after[7] == storage.after_power_cut(7).files()
-    assert storage.files()["part"] == DATA
+    assert after[7] == storage.after_power_cut(7).file_contents()
+    assert storage.file_contents()["part"] == DATA
 
 
 def test_a_full_memory_says_so() -> None:
@@ -77,14 +77,14 @@ def test_a_full_memory_says_so() -> None:
     storage.put("file", content(2 * BLOCK))
     with pytest.raises(StorageError, match="ENOSPC"):
         storage.put("more", b"1")
-    assert list(storage.files()) == ["file"]
+    assert list(storage.file_contents()) == ["file"]
 
 
 def test_planned_errors_hit_what_they_name() -> None:
     """By name and path, so often and no more, in the words of the storage or as they are."""
     storage = MemoryStorage()
-    storage.fail("put", "fence/*", times=2)
-    storage.fail("*", "other", error=NotThere("planned"))
+    storage.fail_operation("put", "fence/*", times=2)
+    storage.fail_operation("*", "other", error=NotThere("planned"))
     storage.put("manifest", b"1")
     for _ in range(2):
         with pytest.raises(StorageError, match=errno.errorcode[errno.EIO]):
@@ -92,10 +92,10 @@ def test_planned_errors_hit_what_they_name() -> None:
     storage.put("fence/1", b"1")
     with pytest.raises(NotThere, match="planned"):
         storage.size("other")
-    storage.fail("block", error=OSError(errno.EDQUOT, "quota"))
+    storage.fail_operation("block", error=OSError(errno.EDQUOT, "quota"))
     with pytest.raises(StorageError, match="EDQUOT"):
         storage.write("file", Blocks(DATA))
-    assert "file" not in storage.files()
+    assert "file" not in storage.file_contents()
 
 
 def test_a_test_is_told_before_every_operation() -> None:
@@ -111,10 +111,10 @@ def test_files_are_damaged_on_demand() -> None:
     storage = MemoryStorage()
     storage.put("a", b"\x00\x01")
     storage.put("b", b"123")
-    storage.flip("a", 1, 7)
-    storage.truncate("b", 2)
-    assert storage.files() == {"a": b"\x00\x81", "b": b"12"}
-    storage.swap("a", "b")
-    storage.lose("b")
-    assert storage.files() == {"a": b"12"}
+    storage.flip_bit("a", 1, 7)
+    storage.truncate_file("b", 2)
+    assert storage.file_contents() == {"a": b"\x00\x81", "b": b"12"}
+    storage.swap_files("a", "b")
+    storage.remove_uncounted("b")
+    assert storage.file_contents() == {"a": b"12"}
     assert storage.log == [("put", "a"), ("put", "b")]

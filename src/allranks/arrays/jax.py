@@ -14,7 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from allranks.arrays import batch
 from allranks.arrays.base import GatheringWorld, Leaf
-from allranks.digest import digest, merge, show
+from allranks.digest import digest, merge_digests, show
 from allranks.errors import BatchMismatch
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ def _compare_rows(
     if totals and not announced:  # if only this rank sees a new number, it would wait for the others forever
         batch.raise_changed_size(total, sorted(totals), operation=who)
     alike = all((array == array[:1]).all() for array in arrays.values())
-    bytes_ = "" if alike else show(merge(digest(path, _raw_bytes(array)) for path, array in arrays.items()))
+    bytes_ = "" if alike else show(merge_digests(digest(path, _raw_bytes(array)) for path, array in arrays.items()))
     leaves = [f"{path or 'rows'} {array.dtype}{list(array.shape)}" for path, array in arrays.items()]
     said = world.all_gather([leaves, mine, bytes_], name="global_batch")
     batch.check_row_claims([batch.RowClaim(tuple(leaves), tuple(shards), text) for leaves, shards, text in said])

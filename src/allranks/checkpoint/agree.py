@@ -13,7 +13,7 @@ from typing import Any
 from allranks.arrays.base import DeclaredArray
 from allranks.checkpoint.per_rank import advice_on_differing_leaves
 from allranks.consistency.claim import StateClaim
-from allranks.consistency.differences import odd_groups
+from allranks.consistency.differences import groups_that_differ
 from allranks.consistency.verify import raise_mismatch
 from allranks.errors import (
     AllranksError,
@@ -90,7 +90,7 @@ def compare_save_over_ranks(
     name = f"save of step {entry.step}"
     ticket = [entry.sequence, entry.step, entry.digest, True, entry.where]
     placed = state_claim.plan.placement if state_claim else ""
-    said = [refusal_of(error), ticket, placed, state_claim.roots(rank=world.rank) if state_claim else {}]
+    said = [refusal_of(error), ticket, placed, state_claim.root_digests(rank=world.rank) if state_claim else {}]
     odd = world.exchange("checkpoint", name, said, decide=_find_disagreement)
     match odd:
         case "placement":
@@ -114,7 +114,7 @@ def _find_disagreement(values: Sequence[Any]) -> dict[str, Any] | str | None:
         return {"trees": parties}
     if len({placed for _, _, placed, _ in values}) > 1:
         return "placement"
-    odd = odd_groups([roots for *_, roots in values])
+    odd = groups_that_differ([roots for *_, roots in values])
     return {"copies": odd} if odd else None
 
 

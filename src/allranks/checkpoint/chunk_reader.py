@@ -22,7 +22,7 @@ from allranks.checkpoint import detect, paths
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.restore_plan import ChunkRead, group_reads, plan_reads
 from allranks.checkpoint.stage import BlockPool, Bytes
-from allranks.digest import hasher
+from allranks.digest import hasher_by_name
 from allranks.errors import Damaged, NotThere, Truncated
 from allranks.storage.base import BLOCK, Storage
 
@@ -168,7 +168,7 @@ class ChunkReader:
 
 
 def _digest_check(manifest: Manifest) -> Check:
-    digest = hasher(manifest.integrity)
+    digest = hasher_by_name(manifest.integrity)
 
     def check(file: int, chunk: int, data: memoryview) -> str:
         found, was = digest(data), manifest.files[file].digests[chunk]

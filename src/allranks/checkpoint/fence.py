@@ -21,7 +21,7 @@ from allranks.checkpoint import paths
 from allranks.errors import AlreadyThere, Damaged, Fenced, NotThere, StorageError
 from allranks.process import started
 from allranks.storage.base import Storage
-from allranks.storage.detect import place_of
+from allranks.storage.detect import canonical_place
 from allranks.world import processes
 
 FORMAT = "allranks.fence"
@@ -78,7 +78,7 @@ def acquire_fence(storage: Storage, owner: RunOwner, *, take_over: bool = False)
     Raises Fenced if the owner is another live process on this machine. With ``take_over`` it does not: then that
     process is refused when it next publishes.
     """
-    attempts, place = 0, place_of(storage)
+    attempts, place = 0, canonical_place(storage)
     while True:
         numbers = _fence_numbers(storage)
         present = _read_fence(storage, numbers[-1]) if numbers else None

@@ -26,7 +26,7 @@ from allranks.checkpoint.manifest_document import (
     parse_document,
     shorten,
 )
-from allranks.digest import hasher
+from allranks.digest import hasher_by_name
 from allranks.errors import Damaged, NewerFormat
 from allranks.extent import Extent
 
@@ -203,7 +203,7 @@ def _decode_time(value: Any) -> str:
 def _decode_files(items: Any, integrity: str, *, compressed: bool) -> tuple[StoredFile, ...]:
     if type(items) is not list:
         raise InvalidManifest(f"files is {shorten(items)}: expected a list")
-    digits = hasher(integrity).digits
+    digits = hasher_by_name(integrity).digits
     digest = re.compile(f"[0-9a-f]{{{digits}}}")
     files = tuple([_decode_file(item, f"file {i}", digest, compressed=compressed) for i, item in enumerate(items)])
     names = {file.name for file in files}

@@ -8,7 +8,7 @@ from collections.abc import Set
 from typing import Any, cast
 
 from allranks.checkpoint.integrity import InvalidManifest
-from allranks.digest import NAMES, hasher
+from allranks.digest import NAMES, hasher_by_name
 
 FORMAT = "allranks.checkpoint"
 # The format versions: the plain one; one with tied arrays, arrays of each rank or torch's own dtypes; one with values
@@ -45,11 +45,11 @@ def parse_document(data: bytes) -> dict[str, Any]:
     if head is None:
         raise InvalidManifest('its first line is not {"digest":"<hexadecimal digits>",')
     written = head[1].decode()
-    named = [name for name in NAMES if hasher(name).digits == len(written)]
+    named = [name for name in NAMES if hasher_by_name(name).digits == len(written)]
     if not named:
         _check_version(_parse_json(data))
         raise InvalidManifest(f"its digest has {len(written)} digits: no known digest has so many")
-    found = hasher(named[0])(memoryview(data)[head.end() :])
+    found = hasher_by_name(named[0])(memoryview(data)[head.end() :])
     if found != written:
         raise InvalidManifest(f"the {named[0]} digest of its content is {found}: expected {written}")
     document = _parse_json(data)

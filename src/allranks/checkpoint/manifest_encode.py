@@ -12,7 +12,7 @@ from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.json_value import pack_json
 from allranks.checkpoint.manifest import Manifest, ShardRun, StoredFile, StoredLeaf
 from allranks.checkpoint.manifest_document import BY_RANK, COMPRESSED, EXTENDED, FORMAT, PLAIN
-from allranks.digest import hasher
+from allranks.digest import hasher_by_name
 
 
 def encode_manifest(manifest: Manifest, *, leaves: str | None = None) -> bytes:
@@ -34,7 +34,7 @@ def remove_leaves(data: bytes, leaves: str, *, integrity: str) -> bytes:
 
 
 def _with_digest(body: bytes, integrity: str) -> bytes:
-    return b'{"digest":"' + hasher(integrity)(body).encode() + b'",\n' + body
+    return b'{"digest":"' + hasher_by_name(integrity)(body).encode() + b'",\n' + body
 
 
 def encode_leaves(leaves: Mapping[str, StoredLeaf]) -> str:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from allranks.checkpoint import detect, inventory, paths
 from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.stage import fresh_block
-from allranks.digest import hasher
+from allranks.digest import hasher_by_name
 from allranks.errors import NotThere, StorageError, Truncated
 from allranks.storage.base import BLOCK, Storage
 
@@ -117,7 +117,7 @@ class _ChunkVerifier(threading.local):
 
     def __init__(self, stored: _StoredCheckpoint, progress: Callable[[int], None]) -> None:
         self._stored, self._progress = stored, progress
-        self._digest = hasher(stored.manifest.integrity)
+        self._digest = hasher_by_name(stored.manifest.integrity)
         self._memory = fresh_block().data
 
     def verify_range(self, piece: _ChunkRange) -> list[DamagedRange]:

@@ -27,7 +27,7 @@ from allranks.checkpoint.template_fill import DecodedObjects
 from allranks.errors import AllranksError, BarrierTimeout, Damaged, DoesNotFit, NotThere, StepRemoved
 from allranks.extent import Extent
 from allranks.storage.base import Storage
-from allranks.storage.detect import open_storage, place_of
+from allranks.storage.detect import canonical_place, open_storage
 
 T = TypeVar("T")
 Kind = Literal["numpy", "torch", "jax", "shapes"]
@@ -316,4 +316,4 @@ def _has_ended(storage: Storage) -> bool:
     me = fence.this_process()
     ours = (found.owner.pid, found.owner.started) == (me.pid, me.started)
     here = bool(found.owner.machine) and found.owner.machine == me.machine and not ours
-    return found.released or (here and not fence.owner_is_alive_here(found, me, place_of(storage)))
+    return found.released or (here and not fence.owner_is_alive_here(found, me, canonical_place(storage)))

@@ -21,7 +21,7 @@ from allranks.checkpoint.items import top_key
 from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.planner import PlannedFile, PreparedSave
 from allranks.checkpoint.stage import BlockPool, Bytes, ShardFileContent
-from allranks.digest import hasher
+from allranks.digest import hasher_by_name
 from allranks.errors import AllranksError, CannotStore, Damaged, NotJsonable, NotThere, StorageError
 from allranks.storage.base import Storage
 
@@ -219,7 +219,7 @@ def open_shard_file(
     return ShardFileContent(
         planned_file.file_layout,
         sources,
-        digest=hasher(integrity),
+        digest=hasher_by_name(integrity),
         bounce=bounce,
         staging=staging,
         mutable=mutable,

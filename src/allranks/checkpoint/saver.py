@@ -40,7 +40,7 @@ from allranks.checkpoint.save_request import (
     resolve_gatherables,
 )
 from allranks.checkpoint.stage import BlockPool
-from allranks.consistency.differences import claim_of
+from allranks.consistency.differences import claim_of_state
 from allranks.consistency.placement import agree_placement, open_world_tree
 from allranks.digest import digest, show
 from allranks.errors import AllranksError, Mismatch
@@ -192,7 +192,7 @@ class RunSaver:
             CollectiveEntry(self._count, order.step, said, True, call_site()),
             error=error,
             describe_leaves=partial(_describe_leaves, prepared, values),
-            state_claim=claim_of(tree, self._world, name="save") if tree and operation else None,
+            state_claim=claim_of_state(tree, self._world, name="save") if tree and operation else None,
         )
 
     def _make_operation(self, order: SaveOrder, tree: OpenTree, prepared: PreparedSave) -> SaveOperation:

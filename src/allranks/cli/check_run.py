@@ -172,7 +172,7 @@ def _show(project: Project, files: Files, judged: Judged, arguments: Namespace) 
     from allranks.check.results.baseline import written as baseline_text
     from allranks.check.results.shown import prints_of, report_of
     from allranks.report.confirm import with_rehearsal
-    from allranks.report.moved import moved
+    from allranks.report.moved import rebase_report_paths
 
     config = project.config
     if arguments.write_baseline:
@@ -191,7 +191,7 @@ def _show(project: Project, files: Files, judged: Judged, arguments: Namespace) 
     if arguments.rehearsal is not None:
         report = with_rehearsal(report, rehearsed_in(arguments.rehearsal, project.root))
     reader = _repository(project.root) if form in ("sarif", "github") else Path.cwd()
-    _print(moved(report, project.root.as_posix(), reader.as_posix()), form, arguments)
+    _print(rebase_report_paths(report, project.root.as_posix(), reader.as_posix()), form, arguments)
     if form == "full" and config.assume == "auto" and not report.findings and _shows_one_process(report):
         hint = "nothing here shows several processes; --assume multi-host asks what would go wrong if there were some."
         print(f"allranks check: {hint}", file=sys.stderr)
@@ -239,7 +239,7 @@ def _statistics(report: Report, form: str) -> str:
     import json
 
     from allranks.report.base import summary
-    from allranks.report.columns import table
+    from allranks.report.columns import format_table
 
     if form not in ("full", "concise", "json"):
         raise ConfigWrong(f"--statistics: expected the form full, concise or json, found {form}.")
@@ -251,7 +251,7 @@ def _statistics(report: Report, form: str) -> str:
             [{"code": c, "name": name, "count": n, "fixable": c in fixable} for (c, name), n in counted.most_common()]
         )
     rows = [(n, code, "[*]" if code in fixable else "", name) for (code, name), n in counted.most_common()]
-    return "\n\n".join([*([table(("found", "rule", "", "name"), rows)] if rows else []), summary(report)])
+    return "\n\n".join([*([format_table(("found", "rule", "", "name"), rows)] if rows else []), summary(report)])
 
 
 def _version() -> str:

@@ -15,7 +15,7 @@ from allranks.checkpoint.removal import LeftoverFiles, StepRemoval, choose_lefto
 from allranks.cli import screen
 from allranks.cli.place import Place, parse_place
 from allranks.errors import AllranksError, Fenced, NotThere
-from allranks.storage.detect import place_of
+from allranks.storage.detect import canonical_place
 
 DESCRIPTION = """\
 Remove leftovers of incomplete saves, and with --keep-last or --keep-every also steps.
@@ -82,7 +82,7 @@ def _holder(at: Place, *, force: bool) -> str:
     held = fence.newest_fence(at.storage)
     if held is None or held.released:
         return ""
-    asking, place = fence.this_process(), place_of(at.storage)
+    asking, place = fence.this_process(), canonical_place(at.storage)
     lives = fence.owner_is_alive_here(held, asking, place)
     if lives and not force:
         raise Fenced(

@@ -122,7 +122,7 @@ def _join(arguments: argparse.Namespace) -> tuple[World, Row, bool]:
         return single_world(), ranks.single_process_row(decision.evidence, at_hand), launched
     try:
         if decision.backend == "jax" and decision.launcher != "allranks":
-            await_ranks(decision, patience=arguments.timeout)
+            await_ranks(decision, timeout_seconds=arguments.timeout)
         world = init(arguments.backend, timeout=arguments.timeout)
     except AllranksError as error:
         return single_world(), ranks.unjoined_row(error), True

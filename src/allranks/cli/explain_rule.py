@@ -13,7 +13,7 @@ from allranks.check.results.page import facts, page, summary
 from allranks.check.rule import Rule
 from allranks.rehearse.judge import KINDS
 from allranks.rehearse.judge.base import Kind
-from allranks.report.columns import table
+from allranks.report.columns import format_table
 
 WIDTH = 90
 
@@ -46,7 +46,7 @@ def explain(names: Sequence[str], *, as_json: bool) -> int:
         print("\n\n".join(page(rule).rstrip() for rule in chosen))
     else:
         rows = [(rule.code, rule.severity, "" if rule.default else "off", rule.name) for rule in chosen]
-        print(table(("code", "severity", "", "name"), rows))
+        print(format_table(("code", "severity", "", "name"), rows))
     return 0
 
 

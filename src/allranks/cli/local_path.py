@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from allranks.errors import StorageError
-from allranks.storage.detect import path_of
+from allranks.storage.detect import path_of_file_address
 
 
 def local_path(text: str) -> Path:
@@ -16,7 +16,7 @@ def local_path(text: str) -> Path:
         return Path(text)
     if scheme == "file":
         try:
-            return Path(path_of(text))
+            return Path(path_of_file_address(text))
         except StorageError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
     raise argparse.ArgumentTypeError(f"expected a file or folder of this machine, found {text!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from allranks.report.confirm import Rehearsed, read
+from allranks.report.confirm import Rehearsed, read_rehearsal
 from allranks.settings import ConfigWrong
 
 
@@ -17,4 +17,4 @@ def rehearsed_in(file: Path, root: Path) -> Rehearsed:
         raise ConfigWrong(f"--rehearsal {file} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ConfigWrong(f"--rehearsal {file} is not JSON: {error}") from error
-    return read(document, str(file), root.resolve().as_posix())
+    return read_rehearsal(document, str(file), root.resolve().as_posix())

@@ -8,9 +8,9 @@ from pathlib import Path
 from allranks.cli.check_project import files_of, project_of
 from allranks.cli.check_run import judged_of
 from allranks.report.base import Report
-from allranks.report.confirm import check_row, read
-from allranks.report.document import document
-from allranks.report.moved import moved
+from allranks.report.confirm import check_row, read_rehearsal
+from allranks.report.document import report_document
+from allranks.report.moved import rebase_report_paths
 
 
 def with_check(report: Report, script: str) -> Report:
@@ -25,6 +25,6 @@ def with_check(report: Report, script: str) -> Report:
     project = project_of(paths)
     found = judged_of(project, files_of(project, paths), keep=True).findings
     root = project.root.resolve().as_posix()
-    row = check_row(found, read(document(report), "the rehearsal", root))
-    row = moved(replace(report, findings=(), prints={}, rows=(row,)), root, Path.cwd().as_posix()).rows[0]
+    row = check_row(found, read_rehearsal(report_document(report), "the rehearsal", root))
+    row = rebase_report_paths(replace(report, findings=(), prints={}, rows=(row,)), root, Path.cwd().as_posix()).rows[0]
     return replace(report, rows=(*report.rows, row))

@@ -18,7 +18,7 @@ from allranks.launch.job import Module, Target
 from allranks.rehearse.options import Found, options_in
 from allranks.rehearse.suggest import Suggestion, suggest
 from allranks.report.base import count
-from allranks.report.columns import table
+from allranks.report.columns import format_table
 
 # So many files of the project are read from the script on.
 _MOST = 40
@@ -98,7 +98,7 @@ def _lines(proposed: Suggestion, found: Mapping[str, Found], command: str) -> li
         return ["no options were found (argparse, click, typer, dataclasses, hydra, LightningCLI). Nothing was run."]
     lines = [f"Found {number} of {readers}. Nothing was run.", "", "try:", f"  {command}"]
     if proposed.reasons:
-        lines += ["", table(("argument", "default", "defined in"), proposed.reasons)]
+        lines += ["", format_table(("argument", "default", "defined in"), proposed.reasons)]
     if proposed.open:
         lines += ["", "needed as well, small and on this machine:", *(f"  {one}" for one in proposed.open)]
     if proposed.notes:

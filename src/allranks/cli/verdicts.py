@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 
-from allranks.report.ink import ink
+from allranks.report.ink import make_painter
 from allranks.report.readiness import WIDTH, Readiness
 
 
@@ -21,4 +21,4 @@ def show_readiness(found: Readiness, tool: str, *, as_json: bool) -> None:
         return
     on_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if on_terminal or "COLUMNS" in os.environ else WIDTH
-    print(found.text(ink(on_terminal and "NO_COLOR" not in os.environ), width=min(width, WIDTH)))
+    print(found.text(make_painter(on_terminal and "NO_COLOR" not in os.environ), width=min(width, WIDTH)))

@@ -37,14 +37,14 @@ class FoundDifferences:
     first: tuple[tuple[ComparedEntry, Difference], ...]
 
 
-def claim_of(tree: OpenTree, world: World, *, name: str, proof: bool = False) -> StateClaim:
+def claim_of_state(tree: OpenTree, world: World, *, name: str, is_proof: bool = False) -> StateClaim:
     """Read the state, and return what this rank claims to hold of it.
 
     The plan is reused for the next state that has the same leaves and the same ``name``.
     """
     copies = [tree.copies_of_array(array) for array in range(len(tree.declared_arrays))]
     read = [_comparable_copies(one.split, of) for one, of in zip(tree.declared_arrays, copies, strict=True)]
-    return StateClaim(tree, _comparison_plan(tree, copies, world, name), read, proof=proof)
+    return StateClaim(tree, _comparison_plan(tree, copies, world, name), read, proof=is_proof)
 
 
 def _comparable_copies(split: RankSplit, copies: tuple[CellCopy, ...]) -> tuple[CellCopy, ...]:
@@ -64,13 +64,13 @@ def _comparison_plan(tree: OpenTree, copies: Copies, world: World, name: str) ->
     return last[name][1]
 
 
-def odd_groups(reports: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, list[list[int]]]:
+def groups_that_differ(roots_by_rank: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, list[list[int]]]:
     """Return, by label, the parties of each group whose digests differ.
 
-    ``reports``: the result of ``Claim.roots`` of every rank, in rank order.
+    ``roots_by_rank``: the result of ``Claim.roots`` of every rank, in rank order.
     """
     by_label: defaultdict[str, dict[int, tuple[str, bool]]] = defaultdict(dict)
-    for rank, roots in enumerate(reports):
+    for rank, roots in enumerate(roots_by_rank):
         for label, (root, inconsistent) in roots.items():
             by_label[label][rank] = root, inconsistent
     found = {label: vote.equal_ranks(roots) for label, roots in by_label.items()}
@@ -78,20 +78,25 @@ def odd_groups(reports: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, list
 
 
 def find_differences(
-    world: World, name: str, claim: StateClaim, odd: Mapping[str, Sequence[Sequence[int]]], *, everything: bool = False
+    world: World,
+    name: str,
+    claim: StateClaim,
+    differing_groups: Mapping[str, Sequence[Sequence[int]]],
+    *,
+    finds_all: bool = False,
 ) -> FoundDifferences:
-    """Return the first differences, or all with ``everything``. **Every rank must call.**
+    """Return the first differences, or all with ``finds_all``. **Every rank must call.**
 
-    ``odd``: the result of ``odd_groups``.
+    ``differing_groups``: the result of ``odd_groups``.
     """
-    heard = {label: parties[:_MOST_PARTIES] for label, parties in odd.items()}
+    heard = {label: parties[:_MOST_PARTIES] for label, parties in differing_groups.items()}
     told = {
-        label: claim.report(label, names=world.rank == parties[0][0])
+        label: claim.describe_group(label, with_names=world.rank == parties[0][0])
         for label, parties in heard.items()
         if any(world.rank == party[0] for party in parties)
     }
-    most = None if everything else _MOST_LISTED
-    silent = {label: sum(map(len, parties[_MOST_PARTIES:])) for label, parties in odd.items()}
+    most = None if finds_all else _MOST_LISTED
+    silent = {label: sum(map(len, parties[_MOST_PARTIES:])) for label, parties in differing_groups.items()}
     decide = partial(_count_differing, heard, silent, width=claim.width, most=most)
     total, first = world.exchange("verify leaves", name, told, decide=decide)
     return FoundDifferences(total, tuple(_difference_from_json(heard[label], *one) for label, *one in first))
@@ -113,7 +118,7 @@ def _count_differing(
     for label, parties in heard.items():
         says = [told[party[0]][label] for party in parties]
         of = [party_from_report(party, its) for party, its in zip(parties, says, strict=True)]
-        for one in vote.count_votes(of, width=width, silent=silent[label]):
+        for one in vote.count_votes(of, digest_width=width, absent_ranks=silent[label]):
             groups = [_group_as_json(group, parties) for group in one.groups]
             values = [says[numbers[0]][2].get(str(one.entry), "") if numbers else "" for numbers, _ in groups]
             found.append([label, says[0][3][one.entry], groups, one.decided, values])

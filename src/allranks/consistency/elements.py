@@ -18,7 +18,7 @@ from allranks.consistency.digests import Copies
 from allranks.consistency.plan import VALUE, ComparedEntry
 from allranks.consistency.verdict import Difference, Elements
 from allranks.consistency.vote import CopyGroup
-from allranks.digest import hasher
+from allranks.digest import hasher_by_name
 from allranks.world.base import World
 
 Bytes = NDArray[np.uint8]
@@ -38,10 +38,10 @@ class _ExaminedDifference:
 
 
 def compare_elements(
-    world: World, name: str, declared: Sequence[DeclaredArray], copies: Copies, found: FoundDifferences
+    world: World, name: str, declared_arrays: Sequence[DeclaredArray], copies: Copies, differences: FoundDifferences
 ) -> list[Difference]:
     """Return the differences, the first few with the elements that differ. **Every rank must call.** Two exchanges."""
-    arrays = [(entry, one) for entry, one in found.first if entry.array != VALUE][:_LEAVES]
+    arrays = [(entry, one) for entry, one in differences.first if entry.array != VALUE][:_LEAVES]
     cases = [_ExaminedDifference(entry, one.groups[:_GROUPS]) for entry, one in arrays]
     mine = {number: part for number, part in enumerate(_speaking_devices(cases)) if part[1] == world.rank}
     bytes_of = {
@@ -50,12 +50,14 @@ def compare_elements(
     blocks = {number: _block_digests(data) for number, data in bytes_of.items()}
     chosen = world.exchange("verify blocks", name, blocks, decide=partial(_blocks_to_send, cases))
     wanted = {number: _blocks_of(data, chosen[number][1]) for number, data in bytes_of.items()}
-    told = world.exchange("verify elements", name, wanted, decide=partial(_compare_groups, cases, declared, chosen))
+    told = world.exchange(
+        "verify elements", name, wanted, decide=partial(_compare_groups, cases, declared_arrays, chosen)
+    )
     elements = {
         (case.entry.array, case.entry.cell): tuple(_elements_from_json(case.groups[1:], of))
         for case, of in zip(cases, told, strict=True)
     }
-    return [replace(one, elements=elements.get((entry.array, entry.cell), ())) for entry, one in found.first]
+    return [replace(one, elements=elements.get((entry.array, entry.cell), ())) for entry, one in differences.first]
 
 
 def bytes_of_copy(copies: Copies, entry: ComparedEntry, device: str) -> Bytes:
@@ -63,7 +65,7 @@ def bytes_of_copy(copies: Copies, entry: ComparedEntry, device: str) -> Bytes:
     return next(c.fetch() for c in copies[entry.array] if c.cell == entry.cell and device in ("", c.device))
 
 
-def speaker_of(group: CopyGroup) -> tuple[int, str]:
+def sender_of_group(group: CopyGroup) -> tuple[int, str]:
     """Return the rank that sends the copy of a group, and the device that holds this copy ("" for any device)."""
     return (group.ranks[0], "") if group.ranks else group.devices[0]
 
@@ -72,7 +74,7 @@ def _speaking_devices(cases: Sequence[_ExaminedDifference]) -> Iterator[tuple[in
     """Yield (case number, rank, device) of the speaker of every group of every case, in order."""
     for number, case in enumerate(cases):
         for group in case.groups:
-            yield number, *speaker_of(group)
+            yield number, *sender_of_group(group)
 
 
 def _block_size(nbytes: int) -> int:
@@ -80,7 +82,7 @@ def _block_size(nbytes: int) -> int:
 
 
 def _block_digests(data: Bytes) -> bytes:
-    of, block = hasher("xxh3-128"), _block_size(data.size)
+    of, block = hasher_by_name("xxh3-128"), _block_size(data.size)
     return b"".join(bytes.fromhex(of(data[at : at + block].data))[:8] for at in range(0, data.size, block))
 
 
@@ -98,7 +100,7 @@ def _blocks_to_send(cases: Sequence[_ExaminedDifference], said: Sequence[Mapping
     number = 0
     for case in cases:
         first, union = number, set[int]()
-        blobs = [said[speaker_of(group)[0]][str(number + at)] for at, group in enumerate(case.groups)]
+        blobs = [said[sender_of_group(group)[0]][str(number + at)] for at, group in enumerate(case.groups)]
         for blob in blobs[1:]:
             number += 1
             odd = [at // 8 for at in range(0, len(blob), 8) if blob[at : at + 8] != blobs[0][at : at + 8]]
@@ -119,12 +121,12 @@ def _compare_groups(
     result, number = [], 0
     for case in cases:
         one = declared[case.entry.array]
-        first = dict(zip(chosen[str(number)][1], said[speaker_of(case.groups[0])[0]][str(number)], strict=True))
+        first = dict(zip(chosen[str(number)][1], said[sender_of_group(case.groups[0])[0]][str(number)], strict=True))
         told = []
         for group in case.groups[1:]:
             number += 1
             many, blocks = chosen[str(number)]
-            pairs = zip(blocks, said[speaker_of(group)[0]][str(number)], strict=True)
+            pairs = zip(blocks, said[sender_of_group(group)[0]][str(number)], strict=True)
             compared = [(at, first[at], its) for at, its in pairs]
             told.append(_blocks_as_json(one, case.entry.cell, compared, least=many > len(blocks)))
         result.append(told)

@@ -49,13 +49,13 @@ class WordLayout:
     strides: tuple[int, ...]
 
 
-def uint32s_in(itemsize: int) -> int:
+def uint32s_per_element(itemsize: int) -> int:
     """Return the number of 32-bit words of an element of ``itemsize`` bytes."""
     return max(1, itemsize // 4)
 
 
 @lru_cache
-def bits_in(dtype: str, itemsize: int) -> int:
+def used_bits(dtype: str, itemsize: int) -> int:
     """Return how many bits of an element are used: dtypes narrower than a byte take one byte in memory."""
     narrow = re.fullmatch(r"(?:u?int|float)([1-7])(?:_.*)?", dtype)
     return int(narrow[1]) if narrow else 8 * itemsize

@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from allranks.consistency.fingerprint import MIX_1, MIX_2, WORD, Fingerprint, K, M, WordLayout, bits_in
+from allranks.consistency.fingerprint import MIX_1, MIX_2, WORD, Fingerprint, K, M, WordLayout, used_bits
 
 _Spec: Any = PartitionSpec  # its constructor is not typed
 
@@ -83,4 +83,4 @@ def _as_uint32(part: Any) -> Any:
         return part.astype(np.uint32)
     if dtype.itemsize >= 4:
         return lax.bitcast_convert_type(part, np.uint32)
-    return lax.bitcast_convert_type(part, f"uint{bits_in(dtype.name, dtype.itemsize)}").astype(np.uint32)
+    return lax.bitcast_convert_type(part, f"uint{used_bits(dtype.name, dtype.itemsize)}").astype(np.uint32)

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.consistency.fingerprint import MIX_1, MIX_2, WORD, Fingerprint, K, M, WordLayout, bits_in
+from allranks.consistency.fingerprint import MIX_1, MIX_2, WORD, Fingerprint, K, M, WordLayout, used_bits
 
 Words = NDArray[np.uint32]
 
 _BLOCK = 1 << 16  # words
 
 
-def fingerprint(data: NDArray[np.uint8], word_layout: WordLayout, *, dtype: str, itemsize: int) -> Fingerprint:
+def fingerprint_box(data: NDArray[np.uint8], word_layout: WordLayout, *, dtype: str, itemsize: int) -> Fingerprint:
     """Return the fingerprint of a box, given its bytes. Releases the interpreter lock while it computes."""
     words: NDArray[Any] = data.view(f"u{min(itemsize, 4)}")
-    if (bits := bits_in(dtype, itemsize)) < 8:
+    if (bits := used_bits(dtype, itemsize)) < 8:
         words = words & np.uint8((1 << bits) - 1)
     first = second = 0
     for block, keys in _blocks_with_keys(words, word_layout):

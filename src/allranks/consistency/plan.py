@@ -50,16 +50,16 @@ class ComparisonPlan:
 
 
 def plan_comparison(
-    declared: Sequence[DeclaredArray], values: Iterable[str], off_host: Sequence[bool], *, rank: int, size: int
+    declared_arrays: Sequence[DeclaredArray], values: Iterable[str], off_host: Sequence[bool], *, rank: int, size: int
 ) -> ComparisonPlan:
     """Return the plan. ``off_host``: for each array, whether it is on a device, where digests are different."""
     everyone = _label_of_ranks(range(size))
-    seen: dict[int, _Layout] = {}  # by identity: equal splits are one object
+    seen: dict[int, _SplitView] = {}  # by identity: equal splits are one object
     descriptions: dict[str, str] = {}
     held: list[str] = []
     groups: dict[str, list[ComparedEntry]] = {}
     covered: list[LeafCoverage] = []
-    for number, (one, off) in enumerate(zip(declared, off_host, strict=True)):
+    for number, (one, off) in enumerate(zip(declared_arrays, off_host, strict=True)):
         layout = seen.get(id(one.split)) or seen.setdefault(
             id(one.split), _layout_of_split(one.split, everyone, rank=rank)
         )
@@ -80,7 +80,7 @@ def plan_comparison(
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class _SplitView:
     """A split as one rank sees it.
 
     ``held``: a digest of which rank holds which cell; "" if all ranks hold everything.
@@ -93,11 +93,11 @@ class _Layout:
     fewest: int
 
 
-def _layout_of_split(split: RankSplit, everyone: str, *, rank: int) -> _Layout:
+def _layout_of_split(split: RankSplit, everyone: str, *, rank: int) -> _SplitView:
     labels = [_label_of_ranks(ranks) for ranks in split.holders]
     held = "" if labels == [everyone] else show(digest(*labels))
     mine = {at: labels[at] for at, ranks in enumerate(split.holders) if rank in ranks}
-    return _Layout(held, mine, min(map(len, split.holders)))
+    return _SplitView(held, mine, min(map(len, split.holders)))
 
 
 def _label_of_ranks(ranks: Iterable[int]) -> str:

@@ -13,7 +13,7 @@ from allranks.arrays.base import OpenTree
 from allranks.arrays.grid import cell_extent, cell_number_of
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.consistency.digests import Copies
-from allranks.consistency.elements import bytes_of_copy, speaker_of
+from allranks.consistency.elements import bytes_of_copy, sender_of_group
 from allranks.consistency.plan import VALUE, ComparedEntry
 from allranks.consistency.verdict import Difference
 from allranks.world.base import World
@@ -25,7 +25,7 @@ Case = tuple[ComparedEntry, Difference]
 _PIECE, _LOAD = 1 << 20, 64 << 20
 
 
-def repair(world: World, state: object, tree: OpenTree, copies: Copies, cases: Sequence[Case]) -> object:
+def repair_state(world: World, state: object, tree: OpenTree, copies: Copies, decided_cases: Sequence[Case]) -> object:
     """Return the state with the majority's values for all differences. **Every rank must call.**
 
     All cases must be decided. Tensors, modules and NumPy arrays are changed in place; JAX arrays are new in the
@@ -33,7 +33,7 @@ def repair(world: World, state: object, tree: OpenTree, copies: Copies, cases: S
     """
     arrays: defaultdict[int, dict[int, NDArray[np.uint8]]] = defaultdict(dict)
     values: dict[str, Any] = {}
-    for load in _batches_of_cases(tree, cases):
+    for load in _batches_of_cases(tree, decided_cases):
         put = [key for number, case in load for key in _send_copy(world, number, case, tree, copies)]
         for number, (entry, one) in load:
             if world.rank not in one.ranks:
@@ -76,7 +76,7 @@ def _entry_bytes(tree: OpenTree, entry: ComparedEntry) -> int:
 def _send_copy(world: World, number: int, case: Case, tree: OpenTree, copies: Copies) -> list[str]:
     """If this rank sends the case's majority copy, put the copy into the store. Return the keys it has set."""
     entry, one = case
-    rank, device = speaker_of(one.groups[0])
+    rank, device = sender_of_group(one.groups[0])
     if world.rank != rank:
         return []
     is_value = entry.array == VALUE

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from allranks.arrays.base import DeclaredArray, OpenTree
-from allranks.consistency.digests import fingerprints
+from allranks.consistency.digests import fingerprints_of_copies
 from allranks.consistency.fingerprint import WORD, Fingerprint, total_fingerprint
 from allranks.consistency.placement import open_world_tree
 from allranks.consistency.verify import verify
@@ -36,7 +36,7 @@ def _sum_of_rank(tree: OpenTree, rank: int) -> Fingerprint:
     for number, one in enumerate(tree.declared_arrays):
         cells = {cell for cell, ranks in enumerate(one.split.holders) if ranks[(number + cell) % len(ranks)] == rank}
         mine.append(tuple({copy.cell: copy for copy in tree.copies_of_array(number) if copy.cell in cells}.values()))
-    found = fingerprints(tree.declared_arrays, mine)
+    found = fingerprints_of_copies(tree.declared_arrays, mine)
     arrays = (
         _weight_fingerprint(total_fingerprint(fingerprint), one)
         for fingerprint, one in zip(found, tree.declared_arrays, strict=True)

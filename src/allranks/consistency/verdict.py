@@ -154,8 +154,8 @@ def _list_differences(differing: int, differences: Sequence[Difference]) -> str:
     return f"{'; '.join(map(str, differences[:_LISTED]))}{more}"
 
 
-def mismatch(verdict: Verdict, *, who: str) -> Mismatch:
-    """Return the Mismatch for a verdict that is not ok. ``who`` names the rank and its operation."""
+def mismatch_error(verdict: Verdict, *, operation: str) -> Mismatch:
+    """Return the Mismatch for a verdict that is not ok. ``operation`` names the rank and its operation."""
     first = verdict.differences[0]
     if first.decided:
         remedy = (
@@ -164,4 +164,4 @@ def mismatch(verdict: Verdict, *, who: str) -> Mismatch:
         )
     else:
         remedy = "No copy has a majority, so the right one is unknown. A majority needs three copies or more."
-    return Mismatch(f"{who}: {verdict}.", ranks=verdict.ranks, step=verdict.step, leaf=first.path, remedy=remedy)
+    return Mismatch(f"{operation}: {verdict}.", ranks=verdict.ranks, step=verdict.step, leaf=first.path, remedy=remedy)

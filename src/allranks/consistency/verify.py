@@ -11,10 +11,10 @@ from allranks.arrays.base import OpenTree
 from allranks.callsite import call_site
 from allranks.consistency import elements
 from allranks.consistency.claim import StateClaim
-from allranks.consistency.differences import FoundDifferences, claim_of, find_differences, odd_groups
+from allranks.consistency.differences import FoundDifferences, claim_of_state, find_differences, groups_that_differ
 from allranks.consistency.placement import agree_placement, open_world_tree
-from allranks.consistency.repair import repair
-from allranks.consistency.verdict import Verdict, mismatch
+from allranks.consistency.repair import repair_state
+from allranks.consistency.verdict import Verdict, mismatch_error
 from allranks.errors import AllranksError, Mismatch, name_ranks
 from allranks.gate.collective import raise_leaf_mismatch
 from allranks.world.base import World
@@ -60,15 +60,17 @@ def verify(
         )
     if step is not None and step % every:
         return None
-    return _Verification(world or current(), step, proof).run(state, on_mismatch)
+    return _VerifyCall(world or current(), step, proof).run(state, on_mismatch)
 
 
 def require_equal_copies(tree: OpenTree, world: World, *, name: str) -> None:
     """Raise Mismatch on every rank unless all copies of a state are equal. **Every rank must call.**"""
     if world.size == 1:
         return
-    claim = claim_of(tree, world, name="agree")
-    odd = world.exchange("verify", name, [claim.plan.placement, claim.roots(rank=world.rank)], decide=_decide_copies)
+    claim = claim_of_state(tree, world, name="agree")
+    odd = world.exchange(
+        "verify", name, [claim.plan.placement, claim.root_digests(rank=world.rank)], decide=_decide_copies
+    )
     if odd is None:
         require_equal_copies(agree_placement(tree, world, name=name), world, name=name)
     elif odd:
@@ -79,29 +81,29 @@ def _decide_copies(said: Sequence[Any]) -> dict[str, list[list[int]]] | None:
     """Return the groups whose digests differ, by label; None if the ranks disagree on which rank holds what."""
     if len({placement for placement, _ in said}) > 1:
         return None
-    return odd_groups([roots for _, roots in said])
+    return groups_that_differ([roots for _, roots in said])
 
 
 def raise_mismatch(
     world: World,
     name: str,
     claim: StateClaim,
-    odd: Odd,
+    differing_groups: Odd,
     *,
     step: int | None = None,
     advice: Callable[[Sequence[str]], str] = lambda _: "",
 ) -> NoReturn:
-    """Raise the Mismatch that names what differs in the groups of ``odd``. **Every rank must call.**
+    """Raise the Mismatch that names what differs in the groups of ``differing_groups``. **Every rank must call.**
 
     ``advice``: returns advice to append to the message, given the paths that differ.
     """
-    found = find_differences(world, name, claim, odd)
-    error = mismatch(_make_verdict(None, step, claim, found), who=f"rank {world.rank}: {name}")
+    found = find_differences(world, name, claim, differing_groups)
+    error = mismatch_error(_make_verdict(None, step, claim, found), operation=f"rank {world.rank}: {name}")
     more = advice(list(dict.fromkeys(one.path for _, one in found.first)))
     raise Mismatch(f"{error} {more}".rstrip(), ranks=error.ranks, step=error.step, leaf=error.leaf) from None
 
 
-class _Verification:
+class _VerifyCall:
     """Runs one call of ``verify`` on one rank."""
 
     def __init__(self, world: World, step: int | None, proof: bool) -> None:
@@ -120,7 +122,7 @@ class _Verification:
         elif callable(on_mismatch) and not verdict.ok:
             on_mismatch(verdict)
         elif not verdict.ok:
-            raise mismatch(verdict, who=f"rank {self._world.rank}: verify {self._name!r} ({where})")
+            raise mismatch_error(verdict, operation=f"rank {self._world.rank}: verify {self._name!r} ({where})")
         return replace(verdict, seconds=time.monotonic() - began)
 
     def _compare_state(
@@ -130,14 +132,14 @@ class _Verification:
         world, tree, claim, error = self._world, None, None, None
         try:
             tree = placed if placed is not None else open_world_tree(state, world, for_comparison=True)
-            claim = claim_of(tree, world, name="verify", proof=self._proof)
+            claim = claim_of_state(tree, world, name="verify", is_proof=self._proof)
         except Exception as found:  # any error: the other ranks must not wait for this rank
             error = found
         plan = claim.plan if claim else None
         said = (
             [str(error)]
             if claim is None or plan is None
-            else [None, plan.placement, plan.digest, claim.roots(rank=world.rank)]
+            else [None, plan.placement, plan.digest, claim.root_digests(rank=world.rank)]
         )
         outcome = world.exchange("verify", self._name, said, decide=_find_difference)
         if error is not None:
@@ -153,16 +155,16 @@ class _Verification:
             case {"trees": groups}:
                 raise_leaf_mismatch(world, f"verify {self._name}", groups, descriptions=claim.plan.descriptions)
             case {"odd": odd}:
-                return tree, claim, find_differences(world, self._name, claim, odd, everything=everything)
+                return tree, claim, find_differences(world, self._name, claim, odd, finds_all=everything)
         return tree, claim, FoundDifferences(0, ())
 
     def _repair_and_check(self, state: Any, tree: OpenTree, claim: StateClaim, found: FoundDifferences) -> Any:
         """Repair the state, compare it again, and return it. Raises Mismatch if copies still differ."""
-        state = repair(self._world, state, tree, claim.copies, found.first)
+        state = repair_state(self._world, state, tree, claim.copies, found.first)
         _, claim, found = self._compare_state(state)
         if found.total:
             verdict = _make_verdict(state, self._step, claim, found)
-            raise mismatch(verdict, who=f"rank {self._world.rank}: verify {self._name!r}, after a repair")
+            raise mismatch_error(verdict, operation=f"rank {self._world.rank}: verify {self._name!r}, after a repair")
         return state
 
 
@@ -181,7 +183,7 @@ def _find_difference(said: Sequence[Any]) -> dict[str, Any] | str | None:
         return {"trees": list(trees.values())}
     if len({placement for _, placement, _, _ in said}) > 1:
         return "placement"
-    odd = odd_groups([roots for *_, roots in said])
+    odd = groups_that_differ([roots for *_, roots in said])
     return {"odd": odd} if odd else None
 
 

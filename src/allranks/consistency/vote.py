@@ -75,17 +75,17 @@ def equal_ranks(reports: Mapping[int, tuple[str, bool]]) -> list[list[int]] | No
     return sorted(by_root.values(), key=len, reverse=True)
 
 
-def count_votes(of: Sequence[EqualRanks], *, width: int, silent: int = 0) -> Iterator[VoteResult]:
+def count_votes(digests: Sequence[EqualRanks], *, digest_width: int, absent_ranks: int = 0) -> Iterator[VoteResult]:
     """Yield the result of the vote for each entry whose copies differ, in order.
 
-    ``width``: the bytes of a digest. ``silent``: the number of ranks that have a vote, but are in no party. A majority
-    must hold whatever the values of these ranks are.
+    ``digest_width``: the bytes of a digest. ``absent_ranks``: the number of ranks that have a vote, but are in no
+    party. A majority must hold whatever the values of these ranks are.
     """
-    first = of[0].digests
-    for entry, at in enumerate(range(0, len(first), width)):
-        value = first[at : at + width]
-        if any(entry in party.inconsistent or party.digests[at : at + width] != value for party in of):
-            yield _count_entry(entry, of, slice(at, at + width), silent)
+    first = digests[0].digests
+    for entry, at in enumerate(range(0, len(first), digest_width)):
+        value = first[at : at + digest_width]
+        if any(entry in party.inconsistent or party.digests[at : at + digest_width] != value for party in digests):
+            yield _count_entry(entry, digests, slice(at, at + digest_width), absent_ranks)
 
 
 def _count_entry(entry: int, of: Sequence[EqualRanks], at: slice, silent: int) -> VoteResult:

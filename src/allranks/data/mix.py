@@ -124,7 +124,7 @@ class MixPlan:
 
     def _cycle(self, stream: int, cycle: int) -> tuple[Ids, Ids]:
         """Return the part of each position of a cycle, and how many positions of that part are before it."""
-        key = order.key_of_words("allranks", "mix", self.layout.seed, stream, cycle)
+        key = order.make_key("allranks", "mix", self.layout.seed, stream, cycle)
         many = np.repeat(np.arange(len(self.quotas)), self.quotas)
         whose = many[order.permutation(key, CYCLE)]
         before = np.empty(CYCLE, np.int64)
@@ -140,7 +140,7 @@ class MixPlan:
         own = choose_layout(
             self.indexes[number],
             global_batch=self.layout.global_batch,
-            seed=order.key_of_words("allranks", "part", self.layout.seed, number) >> 65,
+            seed=order.make_key("allranks", "part", self.layout.seed, number) >> 65,
             shuffle=self.layout.shuffle,
             streams=self.layout.streams,
         )

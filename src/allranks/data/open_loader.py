@@ -152,7 +152,7 @@ def _transforms_of_samples(data: DatasetRecipe, indexes: Sequence[DatasetIndex])
     for index in indexes:
         bases.append(bases[-1] + index.samples)
     chains = [
-        TransformChain(part.operations, order.key_of_words("part", number, data.seed))
+        TransformChain(part.operations, order.make_key("part", number, data.seed))
         for number, part in enumerate(data.parts)
     ]
     return MixedChain(tuple(chains), tuple(bases), common)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def key_of_words(*words: int | str) -> int:
+def make_key(*words: int | str) -> int:
     """Return a 128-bit key for these words. Other words, or another order of words, give an unrelated key."""
     text = "".join(f"{type(word).__name__}:{len(str(word))}:{word}" for word in words)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")

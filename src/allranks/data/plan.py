@@ -276,7 +276,7 @@ class EpochPlan:
         return rows_ids(self, rows, begin, end)
 
     def _key(self, *words: int | str) -> int:
-        return order.key_of_words("allranks", VERSION, self.layout.seed, self.epoch, *words)
+        return order.make_key("allranks", VERSION, self.layout.seed, self.epoch, *words)
 
 
 class SamplePlan(Protocol):

@@ -163,7 +163,7 @@ class _OperationRun:
         return [operation.value_after(sample, result) for sample, result in zip(samples, results, strict=True)]
 
     def _generator(self, name: int) -> np.random.Generator:
-        return order.generator(order.key_of_words("augment", *self.seed, name, self.number))
+        return order.generator(order.make_key("augment", *self.seed, name, self.number))
 
     def _handle_failure(self, error: Exception, name: int) -> BadSample:
         """Return the BadSample for a sample that failed, or raise DataError. A MemoryError is never masked."""

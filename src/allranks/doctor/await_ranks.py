@@ -18,23 +18,23 @@ from allranks.world.launcher_environment import Decision
 _NAP, _LONGEST = 0.1, 1 << 20
 
 
-def await_ranks(decision: Decision, *, patience: float) -> None:
+def await_ranks(world_decision: Decision, *, timeout_seconds: float) -> None:
     """Wait until all ranks have connected to the address of the job. **Every rank must call it.**
 
-    Raises BarrierTimeout, on every rank that has connected, after ``patience`` seconds; it names the missing ranks.
-    Does nothing if JAX itself finds the rendezvous.
+    Raises BarrierTimeout, on every rank that has connected, after ``timeout_seconds`` seconds; it names the missing
+    ranks. Does nothing if JAX itself finds the rendezvous.
     """
-    if decision.address is None or decision.rank is None or decision.size is None:
+    if world_decision.address is None or world_decision.rank is None or world_decision.size is None:
         return
-    host, _, port = decision.address.rpartition(":")
-    until = time.monotonic() + patience
-    if decision.rank == 0:
-        why = _gather_connections(int(port), decision.size, until)
+    host, _, port = world_decision.address.rpartition(":")
+    until = time.monotonic() + timeout_seconds
+    if world_decision.rank == 0:
+        why = _gather_connections(int(port), world_decision.size, until)
     else:
         # Rank 0 needs a moment to tell, at the end of its patience.
-        why = _connect_to_main(host.strip("[]"), int(port), decision.rank, until + patience / 2 + 1)
+        why = _connect_to_main(host.strip("[]"), int(port), world_decision.rank, until + timeout_seconds / 2 + 1)
     if why:
-        raise decision.unmet(patience, why)
+        raise world_decision.unmet(timeout_seconds, why)
 
 
 def _gather_connections(port: int, size: int, until: float) -> str:

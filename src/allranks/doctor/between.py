@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from allranks.doctor.child import abandon_process, run_child
+from allranks.doctor.child import abandon_process, run_probe
 from allranks.doctor.disk import SeenFolder
 from allranks.doctor.network import ConnectionAttempt
 from allranks.errors import KeyTimeout
@@ -31,45 +31,48 @@ _TURNS, _PINGS, _PUTS = 7, 5, 10
 _LONGEST_NAME = 64
 
 
-def query_clock(store: KeyValueStore, me: int, *, wall: Wall, patience: float) -> list[tuple[float, float, float]]:
+def query_clock(
+    store: KeyValueStore, host_number: int, *, wall_time: Wall, timeout_seconds: float
+) -> list[tuple[float, float, float]]:
     """Query the main host's time a few times; return (sent, answered, received) of each query that was answered.
 
-    ``wall`` returns the time of this host. ``patience`` is in seconds. The first missing answer ends the queries.
+    ``wall_time`` returns the time of this host. ``timeout_seconds`` is in seconds. The first missing answer ends the
+    queries.
     """
     samples = []
     try:
         for turn in range(_TURNS):
-            request = wall()
-            store.set(f"doctor/time/{me}/{turn}/asks", b"1")
-            answered = float(store.wait(f"doctor/time/{me}/{turn}/says", patience))
-            samples.append((request, answered, wall()))
+            request = wall_time()
+            store.set(f"doctor/time/{host_number}/{turn}/asks", b"1")
+            answered = float(store.wait(f"doctor/time/{host_number}/{turn}/says", timeout_seconds))
+            samples.append((request, answered, wall_time()))
     except KeyTimeout:
         return samples
     return samples
 
 
-def serve_clock(store: KeyValueStore, clients: Sequence[int], *, wall: Wall, patience: float) -> None:
+def serve_clock(store: KeyValueStore, host_numbers: Sequence[int], *, wall_time: Wall, timeout_seconds: float) -> None:
     """Answer the clock queries of all other hosts, one host after the other, with the time of this host."""
-    for client in clients:
+    for client in host_numbers:
         for turn in range(_TURNS):
             key = f"doctor/time/{client}/{turn}"
             try:
-                store.wait(f"{key}/asks", patience)
+                store.wait(f"{key}/asks", timeout_seconds)
             except KeyTimeout:
                 break
-            store.set(f"{key}/says", repr(wall()).encode())
+            store.set(f"{key}/says", repr(wall_time()).encode())
             store.delete(f"{key}/asks")
 
 
-def time_store(store: KeyValueStore, me: int) -> float:
+def measure_store(store: KeyValueStore, host_number: int) -> float:
     """Return the median time, in seconds, to write a value to the ranks' store and read it back."""
     took = []
     for turn in range(_PUTS):
         began = time.perf_counter()
-        store.set(f"doctor/put/{me}", str(turn).encode())
-        store.get(f"doctor/put/{me}")
+        store.set(f"doctor/put/{host_number}", str(turn).encode())
+        store.get(f"doctor/put/{host_number}")
         took.append(time.perf_counter() - began)
-    store.delete(f"doctor/put/{me}")
+    store.delete(f"doctor/put/{host_number}")
     return statistics.median(took)
 
 
@@ -121,13 +124,15 @@ class EchoTarget:
     token: str
 
 
-def reach_hosts(me: str, targets: Sequence[EchoTarget], *, patience: float) -> list[ConnectionAttempt]:
+def reach_hosts(
+    host_name: str, echo_targets: Sequence[EchoTarget], *, timeout_seconds: float
+) -> list[ConnectionAttempt]:
     """Try to connect to all addresses of other hosts, concurrently, and return the results."""
-    tries = [(target, address) for target in targets for address in target.addresses]
+    tries = [(target, address) for target in echo_targets for address in target.addresses]
     if not tries:
         return []
     with ThreadPoolExecutor(max_workers=16) as pool:
-        return list(pool.map(lambda one: _connect_to_address(me, one[0], one[1], patience), tries))
+        return list(pool.map(lambda one: _connect_to_address(host_name, one[0], one[1], timeout_seconds), tries))
 
 
 def _connect_to_address(me: str, target: EchoTarget, address: str, patience: float) -> ConnectionAttempt:
@@ -177,7 +182,7 @@ class FolderMarker:
         self.locks = bool(ready.get("locks"))
         self.trouble = str(ready.get("trouble", "" if ready.get("ready") else f"no answer within {patience:g} s"))
 
-    def answers(self) -> list[str]:
+    def collect_answers(self) -> list[str]:
         """Return the names of the hosts that have answered, and remove all files."""
         try:
             out, _ = self._process.communicate(b"", timeout=self._patience)
@@ -200,11 +205,19 @@ class FolderMarker:
         return {}
 
 
-def find_marker(folder: str, token: str, name: str, *, patience: float) -> SeenFolder:
+def find_marker(folder: str, token: str, host_name: str, *, timeout_seconds: float) -> SeenFolder:
     """Look for the marker of another host in a folder, and return what was found."""
-    output = run_child("shared_disk_probe.py", "find", folder, token, name, str(patience), patience=patience + 10)
+    output = run_probe(
+        "shared_disk_probe.py",
+        "find",
+        folder,
+        token,
+        host_name,
+        str(timeout_seconds),
+        timeout_seconds=timeout_seconds + 10,
+    )
     if output.code is None:
         return SeenFolder(trouble=f"no answer within {output.seconds:.0f} s")
-    if trouble := output.get("trouble"):
+    if trouble := output.last_value("trouble"):
         return SeenFolder(trouble=trouble)
-    return SeenFolder(output.get("seconds"), lock=output.get("lock"))
+    return SeenFolder(output.last_value("seconds"), lock=output.last_value("lock"))

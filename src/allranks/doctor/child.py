@@ -37,13 +37,15 @@ class ProbeOutput:
     trouble: str
     seconds: float
 
-    def get(self, key: str) -> Any:
+    def last_value(self, key: str) -> Any:
         """Return the last value of ``key`` in the output; None if there is none."""
         return next((line[key] for line in reversed(self.lines) if key in line), None)
 
 
-def run_child(script: str, *arguments: str, patience: float, environ: Mapping[str, str] | None = None) -> ProbeOutput:
-    """Run a script of this folder with this Python, for at most ``patience`` seconds, and return its output."""
+def run_probe(
+    script: str, *arguments: str, timeout_seconds: float, environ: Mapping[str, str] | None = None
+) -> ProbeOutput:
+    """Run a script of this folder with this Python, for at most ``timeout_seconds`` seconds, and return its output."""
     # -P: the script's own folder has a jax.py, and the current one may hang.
     command = [sys.executable, "-P", str(Path(__file__).with_name(script)), *arguments]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHED)}
@@ -57,9 +59,9 @@ def run_child(script: str, *arguments: str, patience: float, environ: Mapping[st
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(timeout=patience)
+        out, err = process.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired as late:
-        return _probe_output(late.stdout or b"", late.stderr or b"", None, patience)
+        return _probe_output(late.stdout or b"", late.stderr or b"", None, timeout_seconds)
     finally:
         if process.poll() is None:
             abandon_process(process)

@@ -25,21 +25,22 @@ def clock_offset(samples: Sequence[tuple[float, float, float]]) -> tuple[float, 
     return answered - (request + heard) / 2, (heard - request) / 2
 
 
-def clock_row(main: str, found: Mapping[str, tuple[float, float] | None]) -> Row | None:
+def clock_row(main_host: str, offsets: Mapping[str, tuple[float, float] | None]) -> Row | None:
     """Return the report row about the clocks; None if there is only one host.
 
-    ``found`` maps each other host to a pair: how many seconds the clock of host ``main`` is ahead, and the uncertainty.
-    It is None if no answer arrived in time.
+    ``offsets`` maps each other host to a pair: how many seconds the clock of host ``main_host`` is ahead, and the
+    uncertainty. It is None if no answer arrived in time.
     """
-    if not found:
+    if not offsets:
         return None
-    known = {host: pair for host, pair in found.items() if pair is not None}
-    silent = [host for host, pair in found.items() if pair is None]
+    known = {host: pair for host, pair in offsets.items() if pair is not None}
+    silent = [host for host, pair in offsets.items() if pair is None]
     if not known:
-        return not_determined("clocks", f"host {main} did not answer in time: {name_hosts(silent)}")
+        return not_determined("clocks", f"host {main_host} did not answer in time: {name_hosts(silent)}")
     host, (ahead, doubt) = max(known.items(), key=lambda item: abs(item[1][0]))
     told = [
-        f"host {host} is {_describe_offset(ahead, doubt)} host {main}" + (", the farthest" if len(known) > 1 else "")
+        f"host {host} is {_describe_offset(ahead, doubt)} host {main_host}"
+        + (", the farthest" if len(known) > 1 else "")
     ]
     told += [f"not measured: {name_hosts(silent)}"] if silent else []
     sure = max(0.0, abs(ahead) - doubt)

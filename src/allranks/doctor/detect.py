@@ -20,7 +20,7 @@ def has_framework(framework: str) -> bool:
     return find_spec(framework) is not None
 
 
-def versions() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     """Return the versions of Python, of the frameworks and of their libraries, by package name."""
     found: dict[str, str] = {}
     for one in metadata.distributions():
@@ -31,7 +31,7 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: found[name] for name in [*first, *sorted(found)]}
 
 
-def requirements(found: dict[str, str]) -> tuple[dict[str, int] | None, list[UnmetRequirement]]:
+def read_requirements(versions_by_package: dict[str, str]) -> tuple[dict[str, int] | None, list[UnmetRequirement]]:
     """Return how many requirements each package has in its metadata, and the requirements that are not met.
 
     The first is None if `packaging`, which reads requirements, is not installed.
@@ -42,7 +42,7 @@ def requirements(found: dict[str, str]) -> tuple[dict[str, int] | None, list[Unm
 
     counts: dict[str, int] = {}
     unmet: list[UnmetRequirement] = []
-    for package in (name for name in found if name.startswith(_ASKING)):
+    for package in (name for name in versions_by_package if name.startswith(_ASKING)):
         wanted = [Requirement(text) for text in metadata.requires(package) or ()]
         here = [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": ""})]
         counts[package] = len(here)

@@ -71,24 +71,24 @@ class FolderReport:
     measured: int = 0
 
 
-def folder_rows(found: FolderReport) -> Iterator[Row]:
+def folder_rows(folder_report: FolderReport) -> Iterator[Row]:
     """Yield one host's report rows about a folder: what it is, what it supports, and how fast it is."""
-    topic = f"files {found.label}"
-    source = f" ({found.source})" if found.source not in ("", found.kind) else ""
-    where = f"{found.where}, {found.kind}{source}" if found.kind else found.where
-    if found.doing:
-        told = f"{where}: no answer to `{found.doing}` after {found.seconds:.0f} s"
+    topic = f"files {folder_report.label}"
+    source = f" ({folder_report.source})" if folder_report.source not in ("", folder_report.kind) else ""
+    where = f"{folder_report.where}, {folder_report.kind}{source}" if folder_report.kind else folder_report.where
+    if folder_report.doing:
+        told = f"{where}: no answer to `{folder_report.doing}` after {folder_report.seconds:.0f} s"
         remedy = "Your program will hang there too. Is its server up? (mount, df, dmesg)"
         yield error(topic, told, remedy=remedy)
         return
-    if found.trouble:
-        bucket = "The doctor looks at file systems only, not at object stores." if "://" in found.where else ""
+    if folder_report.trouble:
+        bucket = "The doctor looks at file systems only, not at object stores." if "://" in folder_report.where else ""
         remedy = bucket or "Name a folder that this user may write into."
-        yield error(topic, f"{where}: {found.trouble}", remedy=remedy)
+        yield error(topic, f"{where}: {folder_report.trouble}", remedy=remedy)
         return
-    yield _file_system_row(topic, where, found)
-    yield _abilities_row(f"abilities {found.label}", found.tried)
-    yield _speed_row(f"speed {found.label}", found)
+    yield _file_system_row(topic, where, folder_report)
+    yield _abilities_row(f"abilities {folder_report.label}", folder_report.tried)
+    yield _speed_row(f"speed {folder_report.label}", folder_report)
 
 
 def folder_labels(paths: Sequence[str]) -> dict[str, str]:
@@ -147,39 +147,41 @@ def _speed_row(topic: str, found: FolderReport) -> Row:
     return ok(topic, *told, margin=write)
 
 
-def shared_folder_row(label: str, main: str, sights: Mapping[str, SeenFolder]) -> Row | None:
+def shared_folder_row(folder_label: str, main_host: str, seen_folders: Mapping[str, SeenFolder]) -> Row | None:
     """Return a report row that says whether all hosts have the same folder; None if there is only one host.
 
-    ``sights`` maps the hosts other than ``main`` to what they found.
+    ``seen_folders`` maps the hosts other than ``main_host`` to what they found.
     """
-    if not sights:
+    if not seen_folders:
         return None
-    topic = f"shared {label}"
-    silent = {host: sight.trouble for host, sight in sights.items() if sight.trouble}
-    seen = [host for host, sight in sights.items() if sight.seconds is not None]
-    blind = [host for host in sights if host not in seen and host not in silent]
+    topic = f"shared {folder_label}"
+    silent = {host: sight.trouble for host, sight in seen_folders.items() if sight.trouble}
+    seen = [host for host, sight in seen_folders.items() if sight.seconds is not None]
+    blind = [host for host in seen_folders if host not in seen and host not in silent]
     if silent:
         return not_determined(topic, *[f"host {host}: {why}" for host, why in list(silent.items())[:4]])
     if not seen:
-        told = f"local: what host {main} wrote is not there on {name_hosts(blind)}"
+        told = f"local: what host {main_host} wrote is not there on {name_hosts(blind)}"
         remedy = "Save to a folder that all hosts share: of a checkpoint, each host would have a part."
         return warning(topic, told, remedy=remedy)
     if blind:
-        told = f"what host {main} wrote is there on {name_hosts(seen)}, and not on {name_hosts(blind)}"
+        told = f"what host {main_host} wrote is there on {name_hosts(seen)}, and not on {name_hosts(blind)}"
         return error(topic, told, remedy="Mount it on every host: else some ranks find a checkpoint, and others none.")
-    deaf = [host for host, sight in sights.items() if not sight.answered]
-    longest = max(sight.seconds or 0.0 for sight in sights.values())
-    told = f"shared: what host {main} wrote was there on {name_hosts(seen)}, after {format_duration(longest)} at most"
+    deaf = [host for host, sight in seen_folders.items() if not sight.answered]
+    longest = max(sight.seconds or 0.0 for sight in seen_folders.values())
+    told = (
+        f"shared: what host {main_host} wrote was there on {name_hosts(seen)}, after {format_duration(longest)} at most"
+    )
     if deaf:
-        unheard = f"what {name_hosts(deaf)} wrote did not come to host {main}"
+        unheard = f"what {name_hosts(deaf)} wrote did not come to host {main_host}"
         return warning(
             topic, told, unheard, remedy="It may be read-only there, or its cache stale: check the mount options."
         )
-    locks = [host for host, sight in sights.items() if sight.lock is False]
+    locks = [host for host, sight in seen_folders.items() if sight.lock is False]
     if locks:
-        why = f"a lock of host {main} does not hold on {name_hosts(locks)} (NFS with nolock, Lustre without flock)"
+        why = f"a lock of host {main_host} does not hold on {name_hosts(locks)} (NFS with nolock, Lustre without flock)"
         return warning(topic, f"{told}, and back", why, remedy="Keep caches with locks on a local disk of each host.")
-    held = ", and its lock holds there" if all(sight.lock for sight in sights.values()) else ""
+    held = ", and its lock holds there" if all(sight.lock for sight in seen_folders.values()) else ""
     return ok(topic, f"{told}, and back{held}")
 
 

@@ -26,7 +26,7 @@ _MOST_SECONDS = 1.5
 _REPLACED, _DURABLE = 0.15, 7
 
 
-def emit(**words: object) -> None:
+def print_json(**words: object) -> None:
     print(json.dumps(words), flush=True)
 
 
@@ -154,18 +154,18 @@ TRIALS: dict[str, Callable[[Path], str]] = {
 }
 
 
-def attempt(trials: dict[str, Callable[[Path], str]], folder: Path) -> None:
+def attempt_trial(trials: dict[str, Callable[[Path], str]], folder: Path) -> None:
     for name, trial in trials.items():
-        emit(doing=name)
+        print_json(doing=name)
         try:
-            emit(tried=[name, True, trial(folder)])
+            print_json(tried=[name, True, trial(folder)])
         except OSError as error:
-            emit(tried=[name, False, error.strerror or str(error)])
+            print_json(tried=[name, False, error.strerror or str(error)])
 
 
 def measure_speeds(folder: Path, nbytes: int) -> None:
     """Write and read a file, past the page cache if possible, for at most a second or two each; print the speeds."""
-    emit(doing="write")
+    print_json(doing="write")
     with mmap.mmap(-1, _BLOCK) as block:
         block.write(os.urandom(_BLOCK))
         flags = os.O_CREAT | os.O_RDWR
@@ -179,21 +179,23 @@ def measure_speeds(folder: Path, nbytes: int) -> None:
             write = written / seconds
             if cached:
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            emit(doing="read")
+            print_json(doing="read")
             read, seconds = measure_moves(written, lambda at: os.preadv(fd, [block], at), lambda: None)
         finally:
             os.close(fd)
-    emit(speed={"write": write, "read": read / seconds}, cached=cached, measured=written)
-    emit(doing="small files")
-    emit(durable=statistics.median(measure_durable_write(folder, at) for at in range(_DURABLE)))
+    print_json(speed={"write": write, "read": read / seconds}, cached=cached, measured=written)
+    print_json(doing="small files")
+    print_json(durable=statistics.median(measure_durable_write(folder, at) for at in range(_DURABLE)))
 
 
-def measure_moves(nbytes: int, move: Callable[[int], int], end: Callable[[], None]) -> tuple[int, float]:
-    """Call ``move`` until ``nbytes`` are moved or time is up, then ``end``; return the bytes moved, and the seconds."""
+def measure_moves(nbytes: int, move_bytes: Callable[[int], int], finish: Callable[[], None]) -> tuple[int, float]:
+    """Call ``move_bytes`` until ``nbytes`` are moved or time is up, then ``finish``; return the bytes moved, and the
+    seconds.
+    """
     began, at = time.perf_counter(), 0
     while at < nbytes and time.perf_counter() - began < _MOST_SECONDS:
-        at += move(at)
-    end()
+        at += move_bytes(at)
+    finish()
     return at, time.perf_counter() - began
 
 
@@ -222,31 +224,31 @@ def folder_in(place: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def examine(place: Path, nbytes: int) -> None:
-    emit(doing="stat")
+def examine_folder(place: Path, nbytes: int) -> None:
+    print_json(doing="stat")
     place = place.resolve(strict=True)
     kind, source = file_system_of(place)
     found = os.statvfs(place)
     inodes = found.f_favail if found.f_files else None
-    emit(
+    print_json(
         where=str(place),
         kind=kind,
         source=source,
         total=found.f_frsize * found.f_blocks,
         free=found.f_frsize * found.f_bavail,
     )
-    emit(inodes=inodes, doing="mkdir")
+    print_json(inodes=inodes, doing="mkdir")
     with folder_in(place) as folder:
-        attempt(TRIALS, folder)
+        attempt_trial(TRIALS, folder)
         if found.f_frsize * found.f_bavail > 4 * nbytes:
             measure_speeds(folder, nbytes)
 
 
 def main(arguments: list[str]) -> int:
     try:
-        examine(Path(arguments[0]), int(arguments[1]))
+        examine_folder(Path(arguments[0]), int(arguments[1]))
     except OSError as error:
-        emit(trouble=error.strerror or str(error))
+        print_json(trouble=error.strerror or str(error))
     return 0
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from allranks.doctor import detect, devices, disk, machine, network, ranks, software, system
-from allranks.doctor.child import run_child
+from allranks.doctor.child import run_probe
 from allranks.doctor.devices import FrameworkDevices
 from allranks.doctor.network import NameLookup
 from allranks.errors import AllranksError
@@ -58,7 +58,7 @@ class HostInfo:
 
 def host_info(host: str) -> HostInfo:
     visible = next((os.environ[name] for name in _VISIBLE_DEVICES if name in os.environ), "")
-    return HostInfo(host, system.boot(), system.allowed(), visible)
+    return HostInfo(host, system.boot_id(), system.allowed_cores(), visible)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,30 +83,34 @@ def examine_host(request: DoctorRequest, local_ranks: Sequence[HostInfo], hosts:
     with ThreadPoolExecutor() as pool:
         named = pool.submit(resolve_host_name, socket.gethostname(), request.patience)
         frameworks = list(pool.map(lambda name: probe_framework(name, request.patience), _FRAMEWORKS))
-    found, kernel, interfaces = detect.versions(), system.kernel(), system.interfaces()
-    cores = system.cores([one.cores for one in local_ranks], os.environ.get("OMP_NUM_THREADS", ""))
-    memory, limits = system.memory(), system.limits()
-    fabric = system.fabric()
+    found, kernel, interfaces = detect.installed_versions(), system.count_kernel_devices(), system.read_interfaces()
+    cores = system.read_cores([one.cores for one in local_ranks], os.environ.get("OMP_NUM_THREADS", ""))
+    memory, limits = system.read_memory(), system.read_limits()
+    fabric = system.infiniband_port_states()
     rows = [
         running_jobs_row(),
         software.versions_row(found),
-        software.packages_row(*detect.requirements(found)),
+        software.packages_row(*detect.read_requirements(found)),
         *devices.device_rows(
-            kernel, frameworks, os.environ, visible=[one.visible for one in local_ranks], launched=request.launched
+            kernel,
+            frameworks,
+            os.environ,
+            visible_devices=[one.visible for one in local_ranks],
+            is_launched=request.launched,
         ),
         machine.cores_row(cores, len(local_ranks)),
         machine.memory_row(memory, len(local_ranks)),
-        machine.shared_memory(system.shared_memory()),
+        machine.shared_memory_row(system.probe_shared_memory()),
         *machine.limit_rows(limits),
-        machine.locked_memory(limits, list(fabric)),
-        machine.huge_pages(system.huge_pages(), kernel.counts.get("tpu", 0)),
+        machine.locked_memory_row(limits, list(fabric)),
+        machine.huge_pages_row(system.huge_pages(), kernel.counts.get("tpu", 0)),
         *network.interfaces_row(interfaces, os.environ, hosts),
         network.infiniband_row(fabric),
         network.hostname_row(
             named.result(),
             [address for one in interfaces for address in one.addresses],
             hosts,
-            overruled="GLOO_SOCKET_IFNAME" in os.environ,
+            has_interface_variable="GLOO_SOCKET_IFNAME" in os.environ,
         ),
         network.proxies_row(os.environ),
         *places,
@@ -122,48 +126,51 @@ def examine_host(request: DoctorRequest, local_ranks: Sequence[HostInfo], hosts:
     )
 
 
-def probe_framework(name: str, patience: float) -> FrameworkDevices:
+def probe_framework(name: str, timeout_seconds: float) -> FrameworkDevices:
     """Return what a framework sees when a separate process imports it."""
     if not detect.has_framework(name):
         return FrameworkDevices(name, "absent")
-    output = run_child(f"{name}.py", patience=patience, environ=_GENTLY)
+    output = run_probe(f"{name}.py", timeout_seconds=timeout_seconds, environ=_GENTLY)
     if output.code is None:
         return FrameworkDevices(name, "late", output.seconds, doing=output.doing)
-    if output.code or output.get("devices") is None:
+    if output.code or output.last_value("devices") is None:
         trouble = output.trouble or f"exit code {output.code}"
         return FrameworkDevices(name, "failed", output.seconds, trouble, output.doing)
     known = {key: value for line in output.lines for key, value in line.items()}
     return FrameworkDevices(name, "answered", output.seconds, output=known)
 
 
-def probe_folder(folder: str, label: str, request: DoctorRequest) -> disk.FolderReport:
+def probe_folder(folder: str, folder_label: str, request: DoctorRequest) -> disk.FolderReport:
     """Probe a folder in a separate process, and return the results."""
-    output = run_child("disk_probe.py", folder, str(request.nbytes), patience=request.patience)
+    output = run_probe("disk_probe.py", folder, str(request.nbytes), timeout_seconds=request.patience)
     tried = tuple(disk.DiskTrial(*line["tried"]) for line in output.lines if "tried" in line)
-    trouble = output.get("trouble") or (
+    trouble = output.last_value("trouble") or (
         "" if output.code in (0, None) else output.trouble or f"exit code {output.code}"
     )
     return disk.FolderReport(
-        label,
-        where=output.get("where") or folder,
-        kind=output.get("kind") or "",
-        source=output.get("source") or "",
-        total=output.get("total") or 0,
-        free=output.get("free") or 0,
-        inodes=output.get("inodes"),
+        folder_label,
+        where=output.last_value("where") or folder,
+        kind=output.last_value("kind") or "",
+        source=output.last_value("source") or "",
+        total=output.last_value("total") or 0,
+        free=output.last_value("free") or 0,
+        inodes=output.last_value("inodes"),
         tried=tried,
         trouble=trouble,
         doing=output.doing if output.code is None else "",
         seconds=output.seconds,
-        speed=output.get("speed") or {},
-        durable=output.get("durable"),
-        cached=bool(output.get("cached")),
-        measured=output.get("measured") or 0,
+        speed=output.last_value("speed") or {},
+        durable=output.last_value("durable"),
+        cached=bool(output.last_value("cached")),
+        measured=output.last_value("measured") or 0,
     )
 
 
-def resolve_host_name(name: str, patience: float) -> NameLookup:
-    """Return the addresses of a host name. A resolver that does not answer within ``patience`` seconds is abandoned."""
+def resolve_host_name(name: str, timeout_seconds: float) -> NameLookup:
+    """Return the addresses of a host name.
+
+    A resolver that does not answer within ``timeout_seconds`` seconds is abandoned.
+    """
     found: list[NameLookup] = []
 
     def resolve() -> None:
@@ -178,8 +185,8 @@ def resolve_host_name(name: str, patience: float) -> NameLookup:
 
     thread = threading.Thread(target=resolve, name="allranks-doctor-lookup", daemon=True)
     thread.start()
-    thread.join(patience)
-    return found[0] if found else NameLookup(name, seconds=patience, late=True)
+    thread.join(timeout_seconds)
+    return found[0] if found else NameLookup(name, seconds=timeout_seconds, late=True)
 
 
 def running_jobs_row() -> Row:

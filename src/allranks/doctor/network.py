@@ -15,7 +15,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
+class NetworkInterface:
     """A network interface. ``speed`` is in Mbit/s; 0 if the driver does not report it."""
 
     name: str
@@ -61,13 +61,13 @@ def is_local(address: str) -> bool:
     return one.is_loopback or one.is_link_local
 
 
-def reachable_addresses(found: Sequence[Interface]) -> tuple[str, ...]:
+def reachable_addresses(interfaces: Sequence[NetworkInterface]) -> tuple[str, ...]:
     """Return the addresses at which other hosts may reach this host."""
-    return tuple(a for one in found if one.up for a in one.addresses if not is_local(a))
+    return tuple(a for one in interfaces if one.up for a in one.addresses if not is_local(a))
 
 
-def interfaces_row(found: Sequence[Interface], environ: Mapping[str, str], hosts: int) -> Iterator[Row]:
-    used = [one for one in found if one.up and any(not is_local(address) for address in one.addresses)]
+def interfaces_row(interfaces: Sequence[NetworkInterface], environ: Mapping[str, str], hosts: int) -> Iterator[Row]:
+    used = [one for one in interfaces if one.up and any(not is_local(address) for address in one.addresses)]
     if used:
         yield ok("interfaces", *map(str, used[:_MOST]), *_and_more(len(used)))
     elif hosts > 1:
@@ -77,7 +77,7 @@ def interfaces_row(found: Sequence[Interface], environ: Mapping[str, str], hosts
         yield not_seen("interfaces", "none but the loopback: ranks of this machine can talk, other machines cannot")
     for variable in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         if variable in environ:
-            yield _interface_variable_row(variable, environ[variable], [one.name for one in found if one.up])
+            yield _interface_variable_row(variable, environ[variable], [one.name for one in interfaces if one.up])
 
 
 def _interface_variable_row(variable: str, value: str, names: Sequence[str]) -> Row:
@@ -101,35 +101,41 @@ def _and_more(number: int) -> list[str]:
     return [f"and {number - _MOST} more"] if number > _MOST else []
 
 
-def hostname_row(found: NameLookup, mine: Sequence[str], hosts: int, *, overruled: bool) -> Row:
+def hostname_row(
+    name_lookup: NameLookup, host_addresses: Sequence[str], host_count: int, *, has_interface_variable: bool
+) -> Row:
     """Return a report row that says whether the host's name resolves to one of its addresses.
 
-    Gloo and torch's rendezvous need that. ``mine`` are the host's addresses. ``overruled``: GLOO_SOCKET_IFNAME says
-    instead which interface to use. A common fault: /etc/hosts maps the host's name to the loopback, so other hosts
-    connect to 127.0.1.1.
+    Gloo and torch's rendezvous need that. ``host_addresses`` are the host's addresses. ``has_interface_variable``:
+    GLOO_SOCKET_IFNAME says instead which interface to use. A common fault: /etc/hosts maps the host's name to the
+    loopback, so other hosts connect to 127.0.1.1.
     """
-    topic, name = "host name", found.name
+    topic, name = "host name", name_lookup.name
     remedy = (
         f"Give {name} its address in /etc/hosts or DNS, or name the interface: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME."
     )
-    if found.late:
-        told = f"looking up {name} took more than {found.seconds:.0f} s"
+    if name_lookup.late:
+        told = f"looking up {name} took more than {name_lookup.seconds:.0f} s"
         return error(topic, told, remedy="Check /etc/resolv.conf.")
-    if not found.addresses:
-        told = f"{name} does not resolve: {found.trouble}"
-        return error(topic, told, remedy=remedy) if hosts > 1 else warning(topic, told, "gloo needs it", remedy=remedy)
-    told = f"{name} is {', '.join(found.addresses[:_MOST])}"
-    if found.seconds > 1:
-        told += f", which took {format_duration(found.seconds)}"
-    if all(map(is_loopback, found.addresses)):
-        if hosts > 1 and overruled:
+    if not name_lookup.addresses:
+        told = f"{name} does not resolve: {name_lookup.trouble}"
+        return (
+            error(topic, told, remedy=remedy)
+            if host_count > 1
+            else warning(topic, told, "gloo needs it", remedy=remedy)
+        )
+    told = f"{name} is {', '.join(name_lookup.addresses[:_MOST])}"
+    if name_lookup.seconds > 1:
+        told += f", which took {format_duration(name_lookup.seconds)}"
+    if all(map(is_loopback, name_lookup.addresses)):
+        if host_count > 1 and has_interface_variable:
             return warning(topic, f"{told}: other hosts would connect to themselves, except with torch", remedy=remedy)
-        if hosts > 1:
+        if host_count > 1:
             return error(topic, f"{told}: other hosts would connect to themselves", remedy=remedy)
         return ok(topic, f"{told}, the loopback: it works on this machine; other hosts would connect to themselves")
-    if not set(found.addresses) & set(mine):
+    if not set(name_lookup.addresses) & set(host_addresses):
         return warning(topic, f"{told}, which is no address of this machine", remedy=remedy)
-    return ok(topic, told, margin=-found.seconds)
+    return ok(topic, told, margin=-name_lookup.seconds)
 
 
 def proxies_row(environ: Mapping[str, str]) -> Row:
@@ -158,26 +164,26 @@ def infiniband_row(ports: Mapping[str, str]) -> Row:
     return ok("InfiniBand", told, margin=float(len(active)))
 
 
-def hosts_to_reach(at: int, size: int, most: int = 16) -> tuple[int, ...]:
-    """Return the numbers of the hosts that host ``at`` of ``size`` hosts tries to reach.
+def hosts_to_reach(host_number: int, size: int, max_hosts: int = 16) -> tuple[int, ...]:
+    """Return the numbers of the hosts that host ``host_number`` of ``size`` hosts tries to reach.
 
-    These are all other hosts, or, beyond ``most`` hosts, those 1, 2, 4, 8 ... after it.
+    These are all other hosts, or, beyond ``max_hosts`` hosts, those 1, 2, 4, 8 ... after it.
     """
-    if size <= most:
-        return tuple(other for other in range(size) if other != at)
+    if size <= max_hosts:
+        return tuple(other for other in range(size) if other != host_number)
     steps = [1 << bit for bit in range(size.bit_length()) if 1 << bit < size]
-    return tuple((at + step) % size for step in steps)
+    return tuple((host_number + step) % size for step in steps)
 
 
-def reach_row(found: Sequence[ConnectionAttempt], hosts: int) -> Row | None:
+def reach_row(attempts: Sequence[ConnectionAttempt], host_count: int) -> Row | None:
     """Return the report row that says which hosts reach which by TCP; None if there is only one host.
 
     A host counts as reached if another host has connected to one of its addresses.
     """
-    if hosts < 2:
+    if host_count < 2:
         return None
     pairs: dict[tuple[str, str], list[ConnectionAttempt]] = {}
-    for one in found:
+    for one in attempts:
         pairs.setdefault((one.source, one.target), []).append(one)
     if not pairs:
         return not_determined("reach", "no host offered an address")
@@ -193,24 +199,24 @@ def reach_row(found: Sequence[ConnectionAttempt], hosts: int) -> Row | None:
     best = {pair: min(one.seconds for one in tries if not one.trouble) for pair, tries in pairs.items()}
     slowest = max(best, key=lambda pair: best[pair])
     median = format_duration(statistics.median(best.values()))
-    told = [f"{len(best)} ways between {hosts} hosts by TCP, {median} there and back"]
+    told = [f"{len(best)} ways between {host_count} hosts by TCP, {median} there and back"]
     if len(best) > 1:
         told[0] += f"; the longest {format_duration(best[slowest])}, from host {slowest[0]} to {slowest[1]}"
-    closed = sorted({f"{one.address} of host {one.target} ({one.trouble})" for one in found if one.trouble})
+    closed = sorted({f"{one.address} of host {one.target} ({one.trouble})" for one in attempts if one.trouble})
     if closed:
         told.append(f"not at {'; '.join(closed[:_MOST])}: name the interface to be used, NCCL_SOCKET_IFNAME")
     return ok("reach", *told)
 
 
-def store_row(found: Mapping[str, float], what: str) -> Row:
+def store_row(seconds_by_host: Mapping[str, float], store_name: str) -> Row:
     """Return the report row that says how long the ranks' store takes to write and read a value.
 
-    ``found`` maps hosts to seconds; ``what`` names the store.
+    ``seconds_by_host`` maps hosts to seconds; ``store_name`` names the store.
     """
-    host = max(found, key=lambda name: found[name])
-    seconds = found[host]
-    told = f"{what}: a value is put and read back in {format_duration(seconds)}"
-    told += f" on host {host}, the slowest of {len(found)}" if len(found) > 1 else ""
+    host = max(seconds_by_host, key=lambda name: seconds_by_host[name])
+    seconds = seconds_by_host[host]
+    told = f"{store_name}: a value is put and read back in {format_duration(seconds)}"
+    told += f" on host {host}, the slowest of {len(seconds_by_host)}" if len(seconds_by_host) > 1 else ""
     if seconds > 0.2:
         return warning(
             "store", told, remedy="Every call of the world takes a few round trips: put rank 0 closer to the others."

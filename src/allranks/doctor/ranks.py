@@ -23,15 +23,20 @@ def single_process_row(evidence: str, at_hand: Sequence[str]) -> Row:
     return not_seen("launcher", f"none started this process{here}")
 
 
-def contradiction_row(raised: AllranksError) -> Row:
+def contradiction_row(raised_error: AllranksError) -> Row:
     """Return the report row of a process in whose environment launchers contradict each other."""
-    return error("launcher", _without_remedy(raised), _ALONE, remedy=raised.remedy or "Start it with one launcher.")
+    return error(
+        "launcher", _without_remedy(raised_error), _ALONE, remedy=raised_error.remedy or "Start it with one launcher."
+    )
 
 
-def unjoined_row(raised: AllranksError) -> Row:
+def unjoined_row(raised_error: AllranksError) -> Row:
     """Return the report row of a rank that could not join the other ranks."""
     return error(
-        "launcher", _without_remedy(raised), _ALONE, remedy=raised.remedy or "Check the output of the other ranks."
+        "launcher",
+        _without_remedy(raised_error),
+        _ALONE,
+        remedy=raised_error.remedy or "Check the output of the other ranks.",
     )
 
 
@@ -45,10 +50,10 @@ def _without_remedy(raised: AllranksError) -> str:
     return str(raised).removesuffix(raised.remedy).strip()
 
 
-def hosts_rows(names: Sequence[str], boots: Sequence[str], environ: Mapping[str, str]) -> Iterator[Row]:
+def hosts_rows(names: Sequence[str], boot_ids: Sequence[str], environ: Mapping[str, str]) -> Iterator[Row]:
     """Yield the report row about the hosts.
 
-    ``names`` are the host names, and ``boots`` the identities of the running kernels, both in rank order.
+    ``names`` are the host names, and ``boot_ids`` the identities of the running kernels, both in rank order.
     """
     ranks = by_claim(enumerate(names))
     counts = Counter(map(len, ranks.values()))
@@ -57,7 +62,7 @@ def hosts_rows(names: Sequence[str], boots: Sequence[str], environ: Mapping[str,
     evidence = f"{len(ranks)} host{'' if len(ranks) == 1 else 's'}, {len(names)} rank{'' if len(names) == 1 else 's'}: "
     evidence += "; ".join(told)
     kernels: dict[str, set[str]] = {}
-    for name, boot in zip(names, boots, strict=True):
+    for name, boot in zip(names, boot_ids, strict=True):
         kernels.setdefault(name, set()).add(boot)
     if twice := [name for name, there in kernels.items() if len(there) > 1]:
         why = f"{len(kernels[twice[0]])} machines are called {twice[0]!r}: local ranks are counted over both"
@@ -81,13 +86,15 @@ def hosts_rows(names: Sequence[str], boots: Sequence[str], environ: Mapping[str,
     yield ok("hosts", evidence)
 
 
-def jobs_row(found: Mapping[str, str]) -> Row:
-    """Return the report row about this user's jobs that can be queried; ``found`` maps names to descriptions."""
-    if not found:
+def jobs_row(jobs_by_name: Mapping[str, str]) -> Row:
+    """Return the report row about this user's jobs that can be queried; ``jobs_by_name`` maps names to descriptions."""
+    if not jobs_by_name:
         return not_seen("running jobs", "none of this user that called allranks.init()")
-    told = [f"{name}: {_shorten_text(what)}" for name, what in list(found.items())[:_MOST]]
-    more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
-    return ok("running jobs", *told, *more, f"to query one for who waits for whom: allranks doctor {next(iter(found))}")
+    told = [f"{name}: {_shorten_text(what)}" for name, what in list(jobs_by_name.items())[:_MOST]]
+    more = [f"and {len(jobs_by_name) - _MOST} more"] if len(jobs_by_name) > _MOST else []
+    return ok(
+        "running jobs", *told, *more, f"to query one for who waits for whom: allranks doctor {next(iter(jobs_by_name))}"
+    )
 
 
 def _shorten_text(text: str) -> str:

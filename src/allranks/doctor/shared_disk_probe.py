@@ -18,59 +18,59 @@ from pathlib import Path
 _NAP = 0.05
 
 
-def emit(**words: object) -> None:
+def print_json(**words: object) -> None:
     print(json.dumps(words), flush=True)
 
 
-def put(path: Path, text: str) -> None:
+def write_marker(path: Path, text: str) -> None:
     with path.open("w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
 
 
-def hold(folder: Path, token: str) -> None:
+def hold_marker(folder: Path, token: str) -> None:
     folder.mkdir()
     try:
-        put(folder / "lock", "")
+        write_marker(folder / "lock", "")
         with (folder / "lock").open("r+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 locks = True
             except OSError:
                 locks = False
-            put(folder / "marker", token)
-            emit(ready=True, locks=locks)
+            write_marker(folder / "marker", token)
+            print_json(ready=True, locks=locks)
             sys.stdin.read()
-        emit(
+        print_json(
             answers=[path.name.removeprefix("answer-") for path in folder.glob("answer-*") if path.read_text() == token]
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def find(folder: Path, token: str, name: str, seconds: float) -> None:
+def find_marker_file(folder: Path, token: str, name: str, seconds: float) -> None:
     began = time.monotonic()
     while not has_marker(folder, token):
         if time.monotonic() - began > seconds:
-            emit(seconds=None)
+            print_json(seconds=None)
             return
         time.sleep(_NAP)
-    emit(seconds=time.monotonic() - began)
+    print_json(seconds=time.monotonic() - began)
     try:
-        put(folder / f"answer-{name}", token)
+        write_marker(folder / f"answer-{name}", token)
     except OSError as error:
-        emit(mute=error.strerror)
+        print_json(mute=error.strerror)
         return
     with (folder / "lock").open("r+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            emit(lock=True)
+            print_json(lock=True)
         except OSError:
             return
         else:
-            emit(lock=False)
+            print_json(lock=False)
 
 
 def has_marker(folder: Path, token: str) -> bool:
@@ -83,14 +83,14 @@ def has_marker(folder: Path, token: str) -> bool:
 def main(arguments: list[str]) -> int:
     what, parent, token, *more = arguments
     folder = Path(parent) / f".allranks-doctor-{token}"
-    emit(doing=what)
+    print_json(doing=what)
     try:
         if what == "hold":
-            hold(folder, token)
+            hold_marker(folder, token)
         else:
-            find(folder, token, more[0], float(more[1]))
+            find_marker_file(folder, token, more[0], float(more[1]))
     except OSError as error:
-        emit(trouble=error.strerror or str(error))
+        print_json(trouble=error.strerror or str(error))
     return 0
 
 

@@ -22,37 +22,37 @@ class UnmetRequirement:
     installed: str
 
 
-def versions_row(found: Mapping[str, str]) -> Row:
-    first = [f"{name} {found[name]}" for name in TOLD if name in found]
-    others = [f"{name} {version}" for name, version in sorted(found.items()) if name not in TOLD]
+def versions_row(versions: Mapping[str, str]) -> Row:
+    first = [f"{name} {versions[name]}" for name in TOLD if name in versions]
+    others = [f"{name} {version}" for name, version in sorted(versions.items()) if name not in TOLD]
     return ok("versions", ", ".join(first), *([", ".join(others)] if others else []))
 
 
-def packages_row(counts: Mapping[str, int] | None, unmet: Sequence[UnmetRequirement]) -> Row:
+def packages_row(requirement_counts: Mapping[str, int] | None, unmet_requirements: Sequence[UnmetRequirement]) -> Row:
     """Return a report row that says whether the installed packages meet the frameworks' requirements.
 
-    ``counts`` is how many requirements each package has; None if requirements cannot be read.
+    ``requirement_counts`` is how many requirements each package has; None if requirements cannot be read.
     """
-    if counts is None:
+    if requirement_counts is None:
         why = "`packaging` is not installed, which reads what packages ask for"
         return not_determined("packages fit", why, remedy="pip install packaging.")
-    if not unmet:
-        each = ", ".join(f"{name} {number}" for name, number in counts.items())
+    if not unmet_requirements:
+        each = ", ".join(f"{name} {number}" for name, number in requirement_counts.items())
         return ok("packages fit", f"all requirements in the metadata of packages are met: {each}")
     told = [
         f"{one.package} asks for {one.wants}; {one.installed or 'it'} is {'' if one.installed else 'not '}installed"
-        for one in unmet
+        for one in unmet_requirements
     ]
     more = [f"and {len(told) - _MOST} more (pip check)"] if len(told) > _MOST else []
     return warning("packages fit", *told[:_MOST], *more, remedy="Install them together: pip install -U jax, or torch.")
 
 
 def same_on_all_hosts_row(
-    by_host: Mapping[str, Mapping[str, str]], topic: str, *, remedy: str, wrong: bool
+    by_host: Mapping[str, Mapping[str, str]], topic: str, *, remedy: str, is_error: bool
 ) -> Row | None:
     """Return a report row that says whether all hosts have equal values; None if there is only one host.
 
-    ``by_host`` maps each host to its values by name. ``wrong``: a difference is an error, otherwise a warning.
+    ``by_host`` maps each host to its values by name. ``is_error``: a difference is an error, otherwise a warning.
     """
     if len(by_host) < 2:
         return None
@@ -69,4 +69,4 @@ def same_on_all_hosts_row(
     ]
     more = [f"and {len(told) - _MOST} more"] if len(told) > _MOST else []
     evidence = (*told[:_MOST], *more)
-    return error(topic, *evidence, remedy=remedy) if wrong else warning(topic, *evidence, remedy=remedy)
+    return error(topic, *evidence, remedy=remedy) if is_error else warning(topic, *evidence, remedy=remedy)

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from allranks.doctor.devices import KernelDevices
-from allranks.doctor.machine import Cores, Limits, Memory, SharedMemory
-from allranks.doctor.network import Interface
+from allranks.doctor.machine import MachineCores, MachineMemory, ProcessLimits, SharedMemory
+from allranks.doctor.network import NetworkInterface
 
 _SHARED = "/dev/shm"  # noqa: S108 - it is looked at
 _SIOCGIFADDR = 0x8915
@@ -28,7 +28,7 @@ _TPUS = ("0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076")
 _IF_UP = 1
 
 
-def _read(path: Path) -> str:
+def _read_kernel_file(path: Path) -> str:
     """Return the content of a kernel file; "" if the file is missing or not readable."""
     try:
         return path.read_text().strip()
@@ -36,28 +36,28 @@ def _read(path: Path) -> str:
         return ""
 
 
-def boot() -> str:
+def boot_id() -> str:
     """Return the identity of this running kernel."""
-    return _read(Path("/proc/sys/kernel/random/boot_id"))
+    return _read_kernel_file(Path("/proc/sys/kernel/random/boot_id"))
 
 
-def _number(text: str) -> int | None:
+def _parse_number(text: str) -> int | None:
     """Return the number in a text; None for "max", for no number, and for the value of cgroups v1 for no limit."""
     return int(text) if text.isdecimal() and int(text) < 1 << 60 else None
 
 
-def _folders(controller: str, root: Path) -> Iterator[Path]:
+def _cgroup_folders(controller: str, root: Path) -> Iterator[Path]:
     """Yield the folders of this process's cgroup that have a controller, innermost first, up to the mount.
 
     In a container the path may be that of the host. Then only the mount itself exists.
     """
     mounts = []
-    for line in _read(root / "proc/self/mountinfo").splitlines():
+    for line in _read_kernel_file(root / "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
         if kind == "cgroup2" or (kind == "cgroup" and controller in options.split(",")):
             mounts.append((kind, root / before.split()[4].lstrip("/")))
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in _read_kernel_file(root / "proc/self/cgroup").splitlines():
         _, names, path = line.split(":", 2)
         for kind, mount in mounts:
             if (not names and kind == "cgroup2") or (kind == "cgroup" and controller in names.split(",")):
@@ -66,54 +66,56 @@ def _folders(controller: str, root: Path) -> Iterator[Path]:
                 yield from (folder for folder in inside if folder.is_dir())
 
 
-def allowed(root: Path = Path("/")) -> str:
+def allowed_cores(root: Path = Path("/")) -> str:
     """Return the cores that this process may use, in the kernel's format, e.g. ``0-3,8``."""
-    found = re.search(r"Cpus_allowed_list:\s*(\S+)", _read(root / "proc/self/status"))
+    found = re.search(r"Cpus_allowed_list:\s*(\S+)", _read_kernel_file(root / "proc/self/status"))
     return found[1] if found else f"0-{(os.cpu_count() or 1) - 1}"
 
 
-def named(cores: str) -> set[int]:
+def parse_core_list(cores: str) -> set[int]:
     """Return the numbers of the cores in a text such as ``0-3,8``."""
     pairs = [part.partition("-") for part in cores.split(",") if part]
     return {at for first, _, last in pairs for at in range(int(first), int(last or first) + 1)}
 
 
-def cores(of_ranks: list[str], threads: str, root: Path = Path("/")) -> Cores:
+def read_cores(of_ranks: list[str], threads: str, root: Path = Path("/")) -> MachineCores:
     """Return the cores that this host's ranks may use together; ``of_ranks`` are the allowed cores of each rank."""
-    sets = [named(one) for one in of_ranks]
+    sets = [parse_core_list(one) for one in of_ranks]
     quotas = []
-    for folder in _folders("cpu", root):
-        both = _read(folder / "cpu.max").split()
-        pair = both or [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
+    for folder in _cgroup_folders("cpu", root):
+        both = _read_kernel_file(folder / "cpu.max").split()
+        pair = both or [_read_kernel_file(folder / "cpu.cfs_quota_us"), _read_kernel_file(folder / "cpu.cfs_period_us")]
         if len(pair) == 2 and pair[0].isdecimal() and pair[1].isdecimal():
             quotas.append(int(pair[0]) / int(pair[1]))
     fewest = min(map(len, sets))
     count = os.cpu_count() or 1
-    return Cores(count, len(set().union(*sets)), fewest, min(quotas, default=None), _threads(threads))
+    return MachineCores(count, len(set().union(*sets)), fewest, min(quotas, default=None), _threads(threads))
 
 
 def _threads(text: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def memory(root: Path = Path("/")) -> Memory:
-    known = {name: int(kb) * 1024 for name, kb in re.findall(r"(\w+):\s+(\d+) kB", _read(root / "proc/meminfo"))}
+def read_memory(root: Path = Path("/")) -> MachineMemory:
+    known = {
+        name: int(kb) * 1024 for name, kb in re.findall(r"(\w+):\s+(\d+) kB", _read_kernel_file(root / "proc/meminfo"))
+    }
     total, available = known.get("MemTotal", 0), known.get("MemAvailable", 0)
     limits: list[tuple[int, int]] = []
-    for folder in _folders("memory", root):
+    for folder in _cgroup_folders("memory", root):
         for limit, used, cache in (
             ("memory.max", "memory.current", "inactive_file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         ):
-            if (most := _number(_read(folder / limit))) is not None:
-                idle = re.search(rf"^{cache} (\d+)", _read(folder / "memory.stat"), re.MULTILINE)
+            if (most := _parse_number(_read_kernel_file(folder / limit))) is not None:
+                idle = re.search(rf"^{cache} (\d+)", _read_kernel_file(folder / "memory.stat"), re.MULTILINE)
                 spare = int(idle[1]) if idle else 0
-                limits.append((most, (_number(_read(folder / used)) or 0) - spare))
+                limits.append((most, (_parse_number(_read_kernel_file(folder / used)) or 0) - spare))
     tightest = min(limits, key=lambda pair: pair[0] - pair[1], default=(None, None))
-    return Memory(total, available, *tightest)
+    return MachineMemory(total, available, *tightest)
 
 
-def shared_memory() -> SharedMemory:
+def probe_shared_memory() -> SharedMemory:
     """Return the state of /dev/shm, after writing a file there for a moment."""
     try:
         found = os.statvfs(_SHARED)
@@ -131,17 +133,19 @@ def _limit(which: int) -> tuple[float, float]:
     return soft, hard
 
 
-def limits(root: Path = Path("/")) -> Limits:
-    tasks = re.search(r"/(\d+) ", _read(root / "proc/loadavg"))
+def read_limits(root: Path = Path("/")) -> ProcessLimits:
+    tasks = re.search(r"/(\d+) ", _read_kernel_file(root / "proc/loadavg"))
     running = int(tasks[1]) if tasks else 0
     most = [(_limit(resource.RLIMIT_NPROC)[0], "ulimit -u", running)]
-    for folder in _folders("pids", root):
-        if (number := _number(_read(folder / "pids.max"))) is not None:
-            most.append((number, "the cgroup's pids.max", _number(_read(folder / "pids.current")) or 0))
-    if (number := _number(_read(root / "proc/sys/kernel/threads-max"))) is not None:
+    for folder in _cgroup_folders("pids", root):
+        if (number := _parse_number(_read_kernel_file(folder / "pids.max"))) is not None:
+            most.append(
+                (number, "the cgroup's pids.max", _parse_number(_read_kernel_file(folder / "pids.current")) or 0)
+            )
+    if (number := _parse_number(_read_kernel_file(root / "proc/sys/kernel/threads-max"))) is not None:
         most.append((number, "kernel.threads-max", running))
     nearest, name, running = min(most, key=lambda one: one[0] - one[2])
-    return Limits(
+    return ProcessLimits(
         files=_limit(resource.RLIMIT_NOFILE),
         open=len(os.listdir("/proc/self/fd")),
         processes=(nearest, name),
@@ -151,34 +155,36 @@ def limits(root: Path = Path("/")) -> Limits:
     )
 
 
-def kernel(root: Path = Path("/")) -> KernelDevices:
+def count_kernel_devices(root: Path = Path("/")) -> KernelDevices:
     """Count the accelerators that the kernel shows, without calling a driver."""
     nodes = [path.name for path in (root / "dev").glob("nvidia*")]
     nvidia = sum(re.fullmatch(r"nvidia\d+", name) is not None for name in nodes)
     nvidia = nvidia or len(list((root / "proc/driver/nvidia/gpus").glob("*")))
     agents = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
-    amd = sum(_read(path) not in ("", "0") for path in agents)
+    amd = sum(_read_kernel_file(path) not in ("", "0") for path in agents)
     vendors = (root / "sys/bus/pci/devices").glob("*/vendor")
-    tpus = sum(_read(path) == _GOOGLE and _read(path.with_name("device")) in _TPUS for path in vendors)
-    driver = re.search(r"Kernel Module\D*([\d.]+)", _read(root / "proc/driver/nvidia/version"))
+    tpus = sum(
+        _read_kernel_file(path) == _GOOGLE and _read_kernel_file(path.with_name("device")) in _TPUS for path in vendors
+    )
+    driver = re.search(r"Kernel Module\D*([\d.]+)", _read_kernel_file(root / "proc/driver/nvidia/version"))
     return KernelDevices({"nvidia": nvidia, "amd": amd, "tpu": tpus}, driver[1] if driver else "")
 
 
-def interfaces(root: Path = Path("/")) -> list[Interface]:
+def read_interfaces(root: Path = Path("/")) -> list[NetworkInterface]:
     sixes: dict[str, list[str]] = {}
-    for line in _read(root / "proc/net/if_inet6").splitlines():
+    for line in _read_kernel_file(root / "proc/net/if_inet6").splitlines():
         digits, *_, name = line.split()
         sixes.setdefault(name, []).append(str(ipaddress.IPv6Address(int(digits, 16))))
     found = []
     for folder in sorted((root / "sys/class/net").glob("*")):
-        flags = _read(folder / "flags")
-        addresses = [*_address(folder.name), *sixes.get(folder.name, [])]
-        speed = _read(folder / "speed")
+        flags = _read_kernel_file(folder / "flags")
+        addresses = [*_ipv4_addresses(folder.name), *sixes.get(folder.name, [])]
+        speed = _read_kernel_file(folder / "speed")
         found.append(
-            Interface(
+            NetworkInterface(
                 folder.name,
                 bool(int(flags or "0", 16) & _IF_UP),
-                int(_read(folder / "mtu") or 0),
+                int(_read_kernel_file(folder / "mtu") or 0),
                 tuple(addresses),
                 int(speed) if speed.isdecimal() else 0,
             )
@@ -186,7 +192,7 @@ def interfaces(root: Path = Path("/")) -> list[Interface]:
     return found
 
 
-def _address(name: str) -> list[str]:
+def _ipv4_addresses(name: str) -> list[str]:
     """Return an interface's IPv4 address in a list; an empty list if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
         packed = fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
@@ -194,12 +200,12 @@ def _address(name: str) -> list[str]:
     return []
 
 
-def fabric(root: Path = Path("/")) -> dict[str, str]:
+def infiniband_port_states(root: Path = Path("/")) -> dict[str, str]:
     """Return the states of the InfiniBand ports by name, e.g. ``{"mlx5_0/1": "ACTIVE"}``."""
     states = (root / "sys/class/infiniband").glob("*/ports/*/state")
-    return {f"{path.parts[-4]}/{path.parts[-2]}": _read(path).partition(": ")[2] for path in sorted(states)}
+    return {f"{path.parts[-4]}/{path.parts[-2]}": _read_kernel_file(path).partition(": ")[2] for path in sorted(states)}
 
 
 def huge_pages(root: Path = Path("/")) -> str:
-    found = re.search(r"\[(\w+)\]", _read(root / "sys/kernel/mm/transparent_hugepage/enabled"))
+    found = re.search(r"\[(\w+)\]", _read_kernel_file(root / "sys/kernel/mm/transparent_hugepage/enabled"))
     return found[1] if found else ""

@@ -32,23 +32,25 @@ _TABLE = (
 _OF_A_FOLDER = ("files", "abilities", "speed", "shared")
 
 
-def examine_all_hosts(world: World, request: DoctorRequest, launcher: Row, *, wall: Wall = time.time) -> Readiness:
+def examine_all_hosts(
+    world: World, request: DoctorRequest, launcher_row: Row, *, wall_time: Wall = time.time
+) -> Readiness:
     """Examine all hosts of the world, and the connections between them; return the table. **Every rank must call it.**
 
-    ``launcher`` is the row about the launcher. ``wall`` returns this host's time, which is compared with the time of
-    the other hosts.
+    ``launcher_row`` is the row about the launcher. ``wall_time`` returns this host's time, which is compared with the
+    time of the other hosts.
     """
     limit = request.patience * (len(request.folders) + 2) + 60
     infos = world.all_gather(asdict(host.host_info(world.host)), name="doctor: who is here")
     everybody = [HostInfo(**one) for one in infos]
     names = tuple(dict.fromkeys(one.host for one in everybody))
     leads = next(rank for rank, one in enumerate(everybody) if one.host == world.host) == world.rank
-    visit = _HostVisit(world, request, names, names.index(world.host), wall) if leads else None
-    examined = visit.examine([one for one in everybody if one.host == world.host]) if visit else None
+    visit = _HostProbes(world, request, names, names.index(world.host), wall_time) if leads else None
+    examined = visit.examine_this_host([one for one in everybody if one.host == world.host]) if visit else None
     offers = world.all_gather(
-        visit.offer(examined) if visit and examined else None, name="doctor: addresses", timeout=limit
+        visit.open_port_and_markers(examined) if visit and examined else None, name="doctor: addresses", timeout=limit
     )
-    measured = visit.measure([one for one in offers if one is not None]) if visit else None
+    measured = visit.probe_other_hosts([one for one in offers if one is not None]) if visit else None
     report = None if examined is None else {"examined": _report_as_json(examined), "measured": measured}
     gathered = world.gather(report, name="doctor: what was found", timeout=limit)
     if visit is not None and visit.echo is not None:
@@ -56,10 +58,10 @@ def examine_all_hosts(world: World, request: DoctorRequest, launcher: Row, *, wa
     rows: list[Any] = []
     if gathered is not None and visit is not None:
         of_ranks = [
-            launcher,
+            launcher_row,
             *ranks.hosts_rows([one.host for one in everybody], [one.boot for one in everybody], os.environ),
         ]
-        found = visit.judge([one for one in gathered if one is not None])
+        found = visit.rows_of_hosts([one for one in gathered if one is not None])
         rows = [row.to_json() for row in _in_order([*of_ranks, *found], request.folders)]
     agreed = world.broadcast(rows, name="doctor: the table", timeout=limit)
     return Readiness(tuple(Row.from_json(row) for row in agreed), names, world.size)
@@ -77,7 +79,7 @@ def _in_order(rows: Sequence[Row], folders: Sequence[str]) -> list[Row]:
     return sorted(rows, key=place)
 
 
-class _HostVisit:
+class _HostProbes:
     """The probes of one host, which its first rank makes. The host has the number ``at`` in ``names``."""
 
     def __init__(self, world: World, request: DoctorRequest, names: Sequence[str], at: int, wall: Wall) -> None:
@@ -89,10 +91,10 @@ class _HostVisit:
     def name(self) -> str:
         return self.names[self.at]
 
-    def examine(self, local_ranks: Sequence[HostInfo]) -> HostReport:
+    def examine_this_host(self, local_ranks: Sequence[HostInfo]) -> HostReport:
         return host.examine_host(self.request, local_ranks, len(self.names))
 
-    def offer(self, report: HostReport) -> dict[str, Any]:
+    def open_port_and_markers(self, report: HostReport) -> dict[str, Any]:
         """Open a port for the other hosts, and on the main host write markers; return how the others find them."""
         if len(self.names) == 1:
             return {}
@@ -103,25 +105,27 @@ class _HostVisit:
         marks = [[marker.token, marker.locks, marker.trouble] for marker in self.markers]
         return {"addresses": report.addresses, "port": self.echo.port, "token": token, "marks": marks}
 
-    def measure(self, offers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def probe_other_hosts(self, offers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Compare clocks, connect to the ports and look for the markers of ``offers``; return the results.
 
         The results are JSON values.
         """
         store, others = self.world.store, range(1, len(self.names))
         if not others:
-            return {"store": between.time_store(store, self.at)}
+            return {"store": between.measure_store(store, self.at)}
         samples: list[tuple[float, float, float]] = []
         if self.at == 0:
-            between.serve_clock(store, others, wall=self.wall, patience=_SHORTLY)
+            between.serve_clock(store, others, wall_time=self.wall, timeout_seconds=_SHORTLY)
         else:
-            samples = between.query_clock(store, self.at, wall=self.wall, patience=_SHORTLY * len(self.names))
+            samples = between.query_clock(
+                store, self.at, wall_time=self.wall, timeout_seconds=_SHORTLY * len(self.names)
+            )
         reached = self._reach(offers)
         marks = offers[0]["marks"] if self.at else []
         with ThreadPoolExecutor() as pool:
             sights = list(pool.map(self._find, self.request.folders, marks))
         return {
-            "store": between.time_store(store, self.at),
+            "store": between.measure_store(store, self.at),
             "samples": samples,
             "reached": [asdict(one) for one in reached],
             "sights": [asdict(sight) for sight in sights],
@@ -130,16 +134,16 @@ class _HostVisit:
     def _reach(self, offers: Sequence[Mapping[str, Any]]) -> list[ConnectionAttempt]:
         there = {self.names[at]: offers[at] for at in network.hosts_to_reach(self.at, len(self.names))}
         targets = [EchoTarget(name, tuple(one["addresses"]), one["port"], one["token"]) for name, one in there.items()]
-        return between.reach_hosts(self.name, targets, patience=_SHORTLY / 2)
+        return between.reach_hosts(self.name, targets, timeout_seconds=_SHORTLY / 2)
 
     def _find(self, folder: str, mark: tuple[str, bool, str]) -> SeenFolder:
         token, locks, trouble = mark
         if trouble:
             return SeenFolder(trouble=f"host {self.names[0]} could leave nothing there: {trouble}")
-        sight = between.find_marker(folder, token, str(self.at), patience=_SHORTLY / 2)
+        sight = between.find_marker(folder, token, str(self.at), timeout_seconds=_SHORTLY / 2)
         return sight if locks else replace(sight, lock=None)
 
-    def judge(self, reports: Sequence[Mapping[str, Any]]) -> list[Row]:
+    def rows_of_hosts(self, reports: Sequence[Mapping[str, Any]]) -> list[Row]:
         """Return the report rows about all hosts, on the main host; ``reports`` are in the order of the hosts."""
         rows = list(
             _of_all([(name, [Row.from_json(r) for r in one["examined"]["rows"]]) for name, one in self._by(reports)])
@@ -154,9 +158,9 @@ class _HostVisit:
         reached = [ConnectionAttempt(**one) for met in reports for one in met["measured"].get("reached", ())]
         stores = {name: one["measured"]["store"] for name, one in self._by(reports)}
         between_hosts = [
-            software.same_on_all_hosts_row(versions, "same versions", remedy=advice, wrong=True),
+            software.same_on_all_hosts_row(versions, "same versions", remedy=advice, is_error=True),
             software.same_on_all_hosts_row(
-                hardware, "same hardware", remedy="The slowest sets the pace of all.", wrong=False
+                hardware, "same hardware", remedy="The slowest sets the pace of all.", is_error=False
             ),
             network.reach_row(reached, len(self.names)),
             network.store_row(stores, _store_backend(self.world.backend)) if self.world.size > 1 else None,
@@ -172,7 +176,7 @@ class _HostVisit:
         rows = []
         labels = disk.folder_labels(self.request.folders)
         for at, (folder, marker) in enumerate(zip(self.request.folders, self.markers, strict=False)):
-            answers = marker.answers()
+            answers = marker.collect_answers()
             sights = {
                 name: SeenFolder(**{**one["measured"]["sights"][at], "answered": str(number) in answers})
                 for number, (name, one) in enumerate(self._by(reports))

@@ -12,7 +12,7 @@ from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.limits import Limits, describe_timeouts
 from allranks.hang.stacks import group_equal_stacks
 from allranks.hang.stragglers import Straggler
-from allranks.report import table
+from allranks.report import format_table
 from allranks.world.progress import PYTHON
 
 MOST = 8  # culprits, groups of ranks, and stacks that are details one by one
@@ -95,7 +95,7 @@ def first_waiting(case: HangCase) -> Heartbeat | None:
 
 def table_and_stacks(case: HangCase) -> list[str]:
     """Return the lines of a table of the ranks' states (equal ranks in one row), and then the lines of the stacks."""
-    rows = table(("ranks", "verdict", "in", "at", "for", "step"), _group_rows(case), indent="  ")
+    rows = format_table(("ranks", "verdict", "in", "at", "for", "step"), _group_rows(case), indent="  ")
     return ["", *rows.splitlines(), "", *stack_lines(case)]
 
 

@@ -14,7 +14,7 @@ from allranks.hang.diagnose import RankObservation, diagnose
 from allranks.hang.endpoint import Address
 from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.stragglers import Straggler, stragglers
-from allranks.report import table
+from allranks.report import format_table
 
 # How long a rank has to answer, in seconds: for itself; for all, through the store.
 _OWN, _ALL = 1.5, 3.0
@@ -132,7 +132,7 @@ def describe_job(state: JobState) -> Iterator[str]:
             else (None,) * 4
         )
         rows.append((seen.rank, hosts[seen.rank], *does, slow.get(seen.rank), verdict))
-    yield from table(("rank", "host", "step", "in", "at", "for", "slow", "verdict"), rows).splitlines()
+    yield from format_table(("rank", "host", "step", "in", "at", "for", "slow", "verdict"), rows).splitlines()
     yield ""
     if state.well:
         yield "all ranks make progress"

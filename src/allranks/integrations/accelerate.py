@@ -16,7 +16,7 @@ from accelerate.utils import DistributedType  # type: ignore[import-untyped]
 
 from allranks.checkpoint import agree
 from allranks.consistency.verify import verify
-from allranks.digest import hasher
+from allranks.digest import hasher_by_name
 from allranks.errors import AllranksError, Damaged, DataError, NotThere, StepExists, StorageError, name_ranks
 from allranks.gate.log import log
 from allranks.integrations import loop
@@ -67,7 +67,7 @@ class Ranks:
                 remedy="Leave automatic_checkpoint_naming out: Ranks.save_state(step) names the folders.",
             )
         self._accelerator, self._folder = accelerator, Path(folder)
-        self._world = loop.join(accelerator.process_index, accelerator.num_processes, hang=hang)
+        self._world = loop.join_world(accelerator.process_index, accelerator.num_processes, reports_hangs=hang)
         self._loop = loop.TrainingLoop(verify_every=verify_every, save_on_preemption=save_on_preemption)
         self._held: list[Any] = []
 
@@ -76,14 +76,16 @@ class Ranks:
         prepared = self._accelerator.prepare(*objects, **how)
         made = prepared if isinstance(prepared, tuple) else (prepared,)
         self._held += [one for one in made if isinstance(one, torch.nn.Module | torch.optim.Optimizer)]
-        self._loop.begin(self._world, self._state(), 0, save=lambda step: str(self.save_state(step)))
+        self._loop.begin_training(
+            self._world, self._replicated_objects(), 0, save_state=lambda step: str(self.save_state(step))
+        )
         return prepared
 
     def after(self, step: int) -> None:
         """Report that a step is done. Compares the ranks if it is due; saves and exits if a rank is to be preempted."""
-        notice = self._loop.after(step, self._parameters)
+        notice = self._loop.after_step(step, self._objects_without_buffers)
         if notice is not None:
-            self._loop.leave(notice)
+            self._loop.save_and_exit(notice)
         progress.doing("training", step=step)
 
     def save_state(self, step: int, **how: Any) -> Path:
@@ -96,10 +98,10 @@ class Ranks:
         hidden = final.with_name(f".{final.name}")
         world.agree(step, name="save_state")
         with progress.inside("save", final.name):
-            self._on_main("save_state", lambda: _make_way(hidden, final, step))
-            self._together("save_state", lambda: str(self._accelerator.save_state(str(hidden), **how)))
-            seal = {"step": step, "ranks": world.size, "files": self._digests(hidden)}
-            self._on_main("save_state", lambda: _publish_state(hidden, final, seal))
+            self._call_on_main("save_state", lambda: _make_way(hidden, final, step))
+            self._call_on_all_ranks("save_state", lambda: str(self._accelerator.save_state(str(hidden), **how)))
+            seal = {"step": step, "ranks": world.size, "files": self._file_digests(hidden)}
+            self._call_on_main("save_state", lambda: _publish_state(hidden, final, seal))
         self._loop.note_save(step, str(final))
         return final
 
@@ -110,12 +112,12 @@ class Ranks:
         one, and Mismatch if the ranks differ after the load.
         """
         world = self._world
-        found = self._on_main("load_state", lambda: _newest_seal(self._folder, step))
+        found = self._call_on_main("load_state", lambda: _newest_seal(self._folder, step))
         if found is None:
             return None
         where = self._place(found["step"])
         with progress.inside("restore", where.name):
-            digests = self._digests(where)
+            digests = self._file_digests(where)
         if odd := sorted(
             name for name in found["files"].keys() | digests if found["files"].get(name) != digests.get(name)
         ):
@@ -127,19 +129,19 @@ class Ranks:
         if found["ranks"] != world.size:
             _refuse_shards(where, found["ranks"], self._accelerator._dataloaders)
             log("allranks: %s is of %d ranks: random generators go on anew.", where, found["ranks"], level=30)
-        self._together("load_state", lambda: self._accelerator.load_state(str(where), **how))
-        verify(self._state(), found["step"], world=world)
-        self._loop.resume(found["step"], str(where))
+        self._call_on_all_ranks("load_state", lambda: self._accelerator.load_state(str(where), **how))
+        verify(self._replicated_objects(), found["step"], world=world)
+        self._loop.note_resume(found["step"], str(where))
         return int(found["step"])
 
     def end(self) -> None:
         """End the training: from now on SIGTERM ends each rank at once."""
-        self._loop.end()
+        self._loop.end_training()
 
     def _place(self, step: int) -> Path:
         return self._folder / f"step-{step}"
 
-    def _state(self) -> dict[str, Any]:
+    def _replicated_objects(self) -> dict[str, Any]:
         """Return the prepared objects that should be equal on all ranks; {} if they are sharded."""
         if self._accelerator.distributed_type in _SHARDED or (
             self._accelerator.distributed_type == DistributedType.FSDP and not self._accelerator.is_fsdp2
@@ -149,16 +151,16 @@ class Ranks:
         unwrap = self._accelerator.unwrap_model
         return {"prepared": [unwrap(one) if isinstance(one, torch.nn.Module) else one for one in self._held]}
 
-    def _parameters(self) -> dict[str, Any]:
+    def _objects_without_buffers(self) -> dict[str, Any]:
         """Return the prepared objects without buffers, which each rank may change between two forward passes of DDP."""
-        held = self._state().get("prepared", [])
+        held = self._replicated_objects().get("prepared", [])
         plain = [dict(one.named_parameters()) if isinstance(one, torch.nn.Module) else one for one in held]
         return {"prepared": plain}
 
-    def _digests(self, folder: Path) -> dict[str, str]:
+    def _file_digests(self, folder: Path) -> dict[str, str]:
         """Return the digest of every file of a folder, by name. Each rank reads its share. **Every rank must call.**"""
         world = self._world
-        seen = self._together("look", lambda: _file_sizes(folder))
+        seen = self._call_on_all_ranks("look", lambda: _file_sizes(folder))
         if blind := [rank for rank, one in enumerate(seen) if one != seen[0]]:
             raise StorageError(
                 f"{name_ranks(blind)} do not see the files that rank 0 sees in {folder}.",
@@ -166,15 +168,15 @@ class Ranks:
                 remedy="Use a folder that all hosts share.",
             )
         mine = sorted(seen[0])[world.rank :: world.size]
-        told = self._together("digests", lambda: {name: _file_digest(folder / name) for name in mine})
+        told = self._call_on_all_ranks("digests", lambda: {name: _file_digest(folder / name) for name in mine})
         return {name: said for one in told for name, said in one.items()}
 
-    def _on_main(self, name: str, act: Callable[[], T]) -> T:
+    def _call_on_main(self, name: str, act: Callable[[], T]) -> T:
         """Call ``act`` on rank 0 only, and return its result on every rank. Its error is raised on every rank."""
-        first: T = self._together(name, act if self._world.is_main else lambda: None)[0]
+        first: T = self._call_on_all_ranks(name, act if self._world.is_main else lambda: None)[0]
         return first
 
-    def _together(self, name: str, act: Callable[[], Any]) -> list[Any]:
+    def _call_on_all_ranks(self, name: str, act: Callable[[], Any]) -> list[Any]:
         """Call ``act`` on each rank, and return the results in rank order. **Every rank must call.**
 
         An error on one rank is raised on every rank.
@@ -260,7 +262,7 @@ def _file_sizes(folder: Path) -> Listing:
 
 def _file_digest(file: Path) -> str:
     with file.open("rb") as opened:
-        stream = hasher("xxh3-128").stream()
+        stream = hasher_by_name("xxh3-128").stream()
         while piece := opened.read(8 << 20):
             stream.update(piece)
     return stream.hexdigest()

@@ -64,7 +64,7 @@ class EpochReader:
             return steps.state(epoch, max(step - self._not_seen(), steps.first_step(epoch)))
         return steps.state(self._epochs.epoch_after_step(step), step)
 
-    def hold_back(self, loader: DataLoader[Any], batches: Callable[[], int]) -> None:
+    def set_batches_behind(self, loader: DataLoader[Any], batches: Callable[[], int]) -> None:
         """Correct the count of batches for a loop that has got ``batches()`` fewer than ``loader`` has yielded.
 
         A loader with a state of its own is queried for it when the loop has got all of its batches.
@@ -102,9 +102,9 @@ def readers_of(loader: DataLoader[Any]) -> Iterator[tuple[EpochReader, list[Any]
             yield found, around
 
 
-def refuse_shards(reader: EpochReader, around: list[Any]) -> None:
+def refuse_shards(reader: EpochReader, wrappers: list[Any]) -> None:
     """Raise DataError if a wrapper of another library would shard a data set or sampler of allranks a second time."""
-    for one in around:
+    for one in wrappers:
         if (processes := getattr(one, "num_processes", 1)) > 1:
             raise DataError(
                 f"{type(one).__name__} would deal out among {processes} processes what {type(reader).__name__} has "
@@ -114,7 +114,7 @@ def refuse_shards(reader: EpochReader, around: list[Any]) -> None:
             )
 
 
-def _watch(base: Any) -> None:
+def _patch_iterator_base(base: Any) -> None:
     """Patch the base class of DataLoader iterators so that it reports to allranks' data sets and samplers."""
     start, reset = base.__init__, base._reset
 
@@ -123,7 +123,7 @@ def _watch(base: Any) -> None:
         start(self, loader, *args, **kwargs)
         for reader, around in readers_of(loader):
             refuse_shards(reader, around)
-            taken = _handed_out(self, loader, reader, around)
+            taken = _counter_of_yielded(self, loader, reader, around)
             if reader is loader.dataset:
                 reader._begin(taken, in_process=not loader.num_workers)
             else:
@@ -131,7 +131,7 @@ def _watch(base: Any) -> None:
 
     @wraps(reset)
     def again(self: Any, loader: Any, first_iter: bool = False, *args: Any, **kwargs: Any) -> None:
-        counted = [(one, _handed_out(self, loader, one, around)) for one, around in readers_of(loader)]
+        counted = [(one, _counter_of_yielded(self, loader, one, around)) for one, around in readers_of(loader)]
         for reader, taken in counted:
             if reader is loader.dataset and not first_iter:
                 reader._begin(taken, in_process=False)
@@ -143,7 +143,7 @@ def _watch(base: Any) -> None:
     base.__init__, base._reset = init, again
 
 
-def _handed_out(iterator: Any, loader: Any, reader: EpochReader, around: list[Any]) -> Callable[[], int]:
+def _counter_of_yielded(iterator: Any, loader: Any, reader: EpochReader, around: list[Any]) -> Callable[[], int]:
     """Return a function that counts the batches that the loop has got from an iterator, including skipped ones."""
     held = vars(iterator)  # it outlives the iterator, which ends its workers when it dies
     skipped = sum(getattr(one, "skip_batches", 0) for one in around)
@@ -153,4 +153,4 @@ def _handed_out(iterator: Any, loader: Any, reader: EpochReader, around: list[An
     return lambda: max(held["_num_yielded"] + skipped - held_back(), 0)
 
 
-_watch(dataloader._BaseDataLoaderIter)
+_patch_iterator_base(dataloader._BaseDataLoaderIter)

@@ -33,29 +33,29 @@ _MAKERS = {sign: make for sign, _, make in _KINDS.values()}
 _TENSOR, _ARRAY, _SCALAR, _DICT, _ORDERED = "$tensor", "$array", "$scalar", "$dict", "$ordered"
 
 
-def take_apart(document: Mapping[str, Any]) -> tuple[dict[str, Array], Any]:
+def split_arrays(document: Mapping[str, Any]) -> tuple[dict[str, Array], Any]:
     """Return the arrays of a tree by path, and everything else as JSON.
 
     Raises CannotStore, with the path, for a value that cannot be stored without pickle.
     """
     arrays: dict[str, Array] = {}
-    return arrays, _ArrayCollector(arrays).words(document, "")
+    return arrays, _ArrayCollector(arrays).to_json(document, "")
 
 
-def put_together(words: Any, arrays: Mapping[str, Array]) -> Any:
+def join_arrays(json_part: Any, arrays: Mapping[str, Array]) -> Any:
     """Return the tree from which ``take_apart`` made these arrays and this JSON."""
-    if type(words) is list:
-        return [put_together(one, arrays) for one in words]
-    if type(words) is not dict:
-        return words
-    sign = _sign_of(words)
+    if type(json_part) is list:
+        return [join_arrays(one, arrays) for one in json_part]
+    if type(json_part) is not dict:
+        return json_part
+    sign = _sign_of(json_part)
     if not sign:
-        return {key: put_together(one, arrays) for key, one in words.items()}
+        return {key: join_arrays(one, arrays) for key, one in json_part.items()}
     if sign in (_TENSOR, _ARRAY):
-        return arrays[words[sign]]
+        return arrays[json_part[sign]]
     if sign == _SCALAR:
-        return np.asarray(arrays[words[sign]])[()]
-    inner = put_together(words[sign], arrays)
+        return np.asarray(arrays[json_part[sign]])[()]
+    inner = join_arrays(json_part[sign], arrays)
     if sign == _DICT:
         return dict(inner)
     if sign == _ORDERED:
@@ -63,17 +63,17 @@ def put_together(words: Any, arrays: Mapping[str, Array]) -> Any:
     return _MAKERS[sign](inner)
 
 
-def names(words: Any) -> Iterator[tuple[str, bool]]:
+def array_names(json_part: Any) -> Iterator[tuple[str, bool]]:
     """Yield the name of each array that ``put_together`` needs, and whether the array is a tensor."""
-    if type(words) is list:
-        for one in words:
-            yield from names(one)
-    elif type(words) is dict:
-        sign = _sign_of(words)
+    if type(json_part) is list:
+        for one in json_part:
+            yield from array_names(one)
+    elif type(json_part) is dict:
+        sign = _sign_of(json_part)
         if sign in (_TENSOR, _ARRAY, _SCALAR):
-            yield words[sign], sign == _TENSOR
+            yield json_part[sign], sign == _TENSOR
         else:
-            yield from names(list(words.values()))
+            yield from array_names(list(json_part.values()))
 
 
 def _sign_of(words: dict[str, Any]) -> str:
@@ -95,19 +95,19 @@ class _ArrayCollector:
     def __init__(self, arrays: dict[str, Array]) -> None:
         self._arrays = arrays
 
-    def words(self, value: Any, path: str) -> Any:
+    def to_json(self, value: Any, path: str) -> Any:
         """Return a value as JSON. An array is replaced by its name."""
         kind = type(value)
         if value is None or kind in (bool, int, float, str):
             return value
         if isinstance(value, torch.Tensor):
-            return {_TENSOR: self._aside(_checked_tensor(value, path), path)}
+            return {_TENSOR: self._add_array(_checked_tensor(value, path), path)}
         if isinstance(value, np.ndarray):
-            return {_ARRAY: self._aside(value, path)}
+            return {_ARRAY: self._add_array(value, path)}
         if isinstance(value, np.generic):
-            return {_SCALAR: self._aside(np.asarray(value), path)}
+            return {_SCALAR: self._add_array(np.asarray(value), path)}
         if kind is list:
-            return [self.words(one, f"{path}/{number}") for number, one in enumerate(value)]
+            return [self.to_json(one, f"{path}/{number}") for number, one in enumerate(value)]
         if kind in (dict, OrderedDict):
             return self._of_dict(value, path)
         if kind not in _KINDS:
@@ -119,20 +119,20 @@ class _ArrayCollector:
                 remedy="Leave it out (self.save_hyperparameters(ignore=[...])), or store what it is made from.",
             )
         sign, unmake, _ = _KINDS[kind]
-        return {sign: self.words(unmake(value), path)}
+        return {sign: self.to_json(unmake(value), path)}
 
     def _of_dict(self, value: dict[Any, Any], path: str) -> Any:
         top = f"{path}/" if path else ""
-        items = [(key, self.words(one, f"{top}{key}")) for key, one in value.items()]
+        items = [(key, self.to_json(one, f"{top}{key}")) for key, one in value.items()]
         metadata = getattr(value, "_metadata", None)
         if type(value) is dict and all(type(key) is str and not key.startswith("$") for key in value):
             return dict(items)
-        pairs = [[self.words(key, f"a key of {path}"), one] for key, one in items]
+        pairs = [[self.to_json(key, f"a key of {path}"), one] for key, one in items]
         if type(value) is dict:
             return {_DICT: pairs}
-        return {_ORDERED: [pairs, self.words(metadata, f"{path}._metadata")]}
+        return {_ORDERED: [pairs, self.to_json(metadata, f"{path}._metadata")]}
 
-    def _aside(self, array: Array, path: str) -> str:
+    def _add_array(self, array: Array, path: str) -> str:
         """Add an array to the collected ones; return the name it gets: its path, made unique."""
         while path in self._arrays:
             path += "'"

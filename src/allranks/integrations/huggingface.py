@@ -67,7 +67,7 @@ class Ranks(TrainerCallback):  # type: ignore[misc]  # mypy does not follow tran
             trainer._save_checkpoint(trainer.model, trial=None)
             return f"{args.output_dir}/{PREFIX_CHECKPOINT_DIR}-{step}"
 
-        self._loop.begin(world, held, state.global_step, save=save)
+        self._loop.begin_training(world, held, state.global_step, save_state=save)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -89,7 +89,7 @@ class Ranks(TrainerCallback):  # type: ignore[misc]  # mypy does not follow tran
                 return {}
             return {"parameters": dict(model.named_parameters()), "optimizer": kwargs["optimizer"]}
 
-        self._notice = self._loop.after(state.global_step, held)
+        self._notice = self._loop.after_step(state.global_step, held)
         if self._notice is not None:
             control.should_save = control.should_training_stop = True
         return control
@@ -97,15 +97,15 @@ class Ranks(TrainerCallback):  # type: ignore[misc]  # mypy does not follow tran
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._loop.note_save(state.global_step, f"{args.output_dir}/{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
         if self._notice is not None:
-            self._loop.leave(self._notice)
+            self._loop.save_and_exit(self._notice)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._loop.end()  # who is told to leave now has nothing more to save than the program itself does
+        self._loop.end_training()  # who is told to leave now has nothing more to save than the program itself does
 
     def _world(self, args: TrainingArguments) -> World:
-        return loop.join(args.process_index, args.world_size, hang=self._hang)
+        return loop.join_world(args.process_index, args.world_size, reports_hangs=self._hang)
 
 
 def _running_trainer() -> Trainer:

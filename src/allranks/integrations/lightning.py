@@ -93,7 +93,7 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
         if isinstance(trainer.strategy, _SHARDED):
             log("allranks: under %s no weights are compared.", type(trainer.strategy).__name__, level=30)
             state = {}
-        self._loop.begin(world, state, trainer.global_step, save=lambda _: _save_last(trainer))
+        self._loop.begin_training(world, state, trainer.global_step, save_state=lambda _: _save_last(trainer))
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         progress.doing("training step", step=trainer.global_step)
@@ -106,9 +106,9 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
                 return {}
             return {"parameters": dict(pl_module.named_parameters()), **_replicated_optimizers(trainer)}
 
-        notice = self._loop.after(trainer.global_step, state)
+        notice = self._loop.after_step(trainer.global_step, state)
         if notice is not None:
-            self._loop.leave(notice)
+            self._loop.save_and_exit(notice)
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._load_once(trainer, pl_module)
@@ -123,15 +123,15 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
         self._load_once(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._loop.end(leaves=True)
+        self._loop.end_training(still_saves=True)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        if isinstance(exception, Exception) and self._loop.rescue(exception):
+        if isinstance(exception, Exception) and self._loop.save_after_error(exception):
             raise SystemExit(sigterm.EXIT_CODE)
-        self._loop.release()
+        self._loop.restore_handler()
 
     def _world(self, trainer: Trainer) -> World:
-        return loop.join(trainer.global_rank, trainer.world_size, hang=self._hang)
+        return loop.join_world(trainer.global_rank, trainer.world_size, reports_hangs=self._hang)
 
     def _load_once(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._load is None or (self._loaded is not None and self._loaded() is pl_module):
@@ -190,8 +190,8 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
                 "allranks' CheckpointIO was called from another thread than the training's.",
                 remedy="In place of AsyncCheckpointIO(CheckpointIO()), use CheckpointIO(behind=True).",
             )
-        self._settle()
-        arrays, words = document.take_apart(checkpoint)
+        self._wait_for_save()
+        arrays, words = document.split_arrays(checkpoint)
         if os.path.islink(path):  # ModelCheckpoint(save_last="link"): what it led to stays as it is
             os.unlink(path)
         elif os.path.isfile(path):  # Lightning's own, of before
@@ -203,13 +203,13 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         with progress.inside("save", os.fspath(path)):
             run.save(step, arrays, extra={_FORMAT: words})
             if not self._behind:
-                self._settle()
+                self._wait_for_save()
 
     def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Return the checkpoint, on the CPU unless ``map_location`` is a device. Any rank may call it alone."""
-        self._settle()
+        self._wait_for_save()
         if os.path.isfile(path):
             how = {} if map_location is None else {"map_location": map_location}
             theirs: dict[str, Any] = super().load_checkpoint(path, weights_only=weights_only, **how)
@@ -221,12 +221,12 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         arrays = restored[0]
         if map_location is not None:
             arrays |= {name: one.to(map_location) for name, one in arrays.items() if isinstance(one, torch.Tensor)}
-        checkpoint: dict[str, Any] = document.put_together(words, arrays)
+        checkpoint: dict[str, Any] = document.join_arrays(words, arrays)
         return checkpoint
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Remove a checkpoint, of allranks or Lightning, its manifest first. Waits for a running save."""
-        self._settle()
+        self._wait_for_save()
         if not os.path.isfile(path):
             storage = open_storage(path)
             for step in inventory.complete_steps(storage):
@@ -235,9 +235,9 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
 
     def teardown(self) -> None:
         """Wait for a running save."""
-        self._settle()
+        self._wait_for_save()
 
-    def _settle(self) -> None:
+    def _wait_for_save(self) -> None:
         """Wait for a running save, and raise its error if it failed."""
         run, self._last = self._last, None
         if run is not None:
@@ -260,7 +260,7 @@ def _template_of_newest(storage: Storage) -> tuple[Any, dict[str, document.Array
             remedy="To load only the weights, use Ranks(load=...).",
         )
     words, room = manifest.extra[_FORMAT], {}
-    for name, is_tensor in document.names(words):
+    for name, is_tensor in document.array_names(words):
         leaf = manifest.leaves[name]
         made = torch.empty(leaf.shape, dtype=getattr(torch, leaf.dtype)) if is_tensor else None
         room[name] = np.empty(leaf.shape, DTYPES[leaf.dtype]) if made is None else made

@@ -31,16 +31,16 @@ class _SharedNotices:
 _votes: WeakKeyDictionary[World, _SharedNotices] = WeakKeyDictionary()
 
 
-def join(rank: int, size: int, *, hang: bool) -> World:
+def join_world(rank: int, size: int, *, reports_hangs: bool) -> World:
     """Return the world of ``allranks.init()``, once the framework knows its ranks. **Every rank must call.**
 
-    ``hang``: whether hangs are reported, if the world is made here. Raises ContradictingSigns if the framework has
-    another rank or number of ranks than the world.
+    ``reports_hangs``: whether hangs are reported, if the world is made here. Raises ContradictingSigns if the framework
+    has another rank or number of ranks than the world.
     """
     try:
         world = current()
     except AllranksError:
-        world = init(hang_after=DEFAULT_HANG_AFTER if hang else 0.0)
+        world = init(hang_after=DEFAULT_HANG_AFTER if reports_hangs else 0.0)
     if (world.rank, world.size) != (rank, size):
         n = world.size
         remedy = f"Have a launcher start all ranks: allranks run -n {size} train.py."
@@ -73,17 +73,17 @@ class TrainingLoop:
         self._step = -1
         self._saved: tuple[int, str] | None = None
 
-    def begin(self, world: World, state: Any, step: int, *, save: Callable[[int], str]) -> None:
+    def begin_training(self, world: World, state: Any, step: int, *, save_state: Callable[[int], str]) -> None:
         """Compare the complete state, and handle SIGTERM from now on, also in place of a framework's handler.
 
-        All ranks then answer a SIGTERM together. ``save`` is called on all ranks: it saves the state after a step, and
-        returns the path or address of what it saved.
+        All ranks then answer a SIGTERM together. ``save_state`` is called on all ranks: it saves the state after a
+        step, and returns the path or address of what it saved.
         """
-        self.release()  # a training before this one may have ended by an error
+        self.restore_handler()  # a training before this one may have ended by an error
         if self._save_on_preemption:
             sigterm.refuse_other_handlers(_WHO)
         verify(state, step, world=world)
-        self._world, self._step, self._save, self._saved = world, step, save, None
+        self._world, self._step, self._save, self._saved = world, step, save_state, None
         if self._save_on_preemption:
             notices, departures = _votes_of(world).notices, preemption.preemption_saves_of(world)
             member = preemption.PreemptionMember(
@@ -91,7 +91,7 @@ class TrainingLoop:
                 seen=lambda: self._step,
                 saved=lambda: self._saved[0] if self._saved else None,
                 save_last=self._save_last,
-                release=self.release,
+                release=self.restore_handler,
                 where=lambda: self._saved[1] if self._saved else "",
             )
             departures.add_member(member)
@@ -101,7 +101,7 @@ class TrainingLoop:
                 sigterm.handle_with(lambda: notices.raise_notice("leave", "SIGTERM"), who=_WHO),
             ]
 
-    def after(self, step: int, state: Callable[[], Any]) -> Notice | None:
+    def after_step(self, step: int, state: Callable[[], Any]) -> Notice | None:
         """Report that ``step`` is done; return the notice on which all ranks must act now, or None.
 
         ``state()`` is compared at each step that ``verify_every`` divides. Other calls with the same step do nothing.
@@ -113,15 +113,15 @@ class TrainingLoop:
             verify(state(), step, world=self._world)
         return self._arrived(self._world)
 
-    def note_save(self, step: int, where: str) -> None:
+    def note_save(self, step: int, save_path: str) -> None:
         """Take note that the state after a step is saved, or is about to be saved, on all ranks."""
-        self._saved = step, where
+        self._saved = step, save_path
 
-    def resume(self, step: int, where: str) -> None:
+    def note_resume(self, step: int, save_path: str) -> None:
         """Take note that all ranks continue from the saved state after a step."""
-        self._step, self._saved = step, (step, where)
+        self._step, self._saved = step, (step, save_path)
 
-    def leave(self, notice: Notice) -> NoReturn:
+    def save_and_exit(self, notice: Notice) -> NoReturn:
         """Save the last step unless it is saved, and end this rank with SystemExit(143). Every rank must call."""
         world = self._world
         assert world is not None
@@ -131,21 +131,21 @@ class TrainingLoop:
         done = f"saved step {step} to {where} and left"
         sigterm.leave_after_sigterm(world, done, because=f"{notice.why} on rank {notice.rank}")
 
-    def rescue(self, error: BaseException) -> bool:
+    def save_after_error(self, error: BaseException) -> bool:
         """Save the last step if ``error``, which ends the training, is a consequence of SIGTERM. Every rank must call.
 
         Returns whether the step is saved.
         """
         return self._world is not None and preemption.preemption_saves_of(self._world).save_after_error(error)
 
-    def end(self, *, leaves: bool = False) -> None:
-        """End the training. With ``leaves``, a SIGTERM that arrives now still leads to a save."""
+    def end_training(self, *, still_saves: bool = False) -> None:
+        """End the training. With ``still_saves``, a SIGTERM that arrives now still leads to a save."""
         notice = None if self._world is None else self._arrived(self._world)
-        if notice is not None and leaves:
-            self.leave(notice)
-        self.release()
+        if notice is not None and still_saves:
+            self.save_and_exit(notice)
+        self.restore_handler()
 
-    def release(self) -> None:
+    def restore_handler(self) -> None:
         """Restore the previous handler of SIGTERM. A rank may call it without the others."""
         progress.doing("")
         self._world = None

@@ -18,7 +18,7 @@ from allranks.integrations.dataloader import EpochReader, readers_of
 _ALONE = {"num_processes": 1, "process_index": 0, "dispatch_batches": False, "split_batches": False}
 
 
-def attach() -> None:
+def patch_accelerate() -> None:
     """Patch Accelerate as soon as the program imports it."""
     after_import = agent.load("allranks_agent_imports").after_import
     after_import("accelerate.accelerator", _prepare_undivided)
@@ -45,16 +45,16 @@ def _follow_shards(module: Any) -> None:
         for reader, around in readers_of(self.base_dataloader):
             # It counts the epochs of this process that ran to their end, and names them.
             self.iteration = reader._epochs.argument_of_set_epoch()
-            _skip_once(reader, [self, *around])
+            _cancel_second_skip(reader, [self, *around])
             # One batch is fetched ahead, to know the last.
-            reader.hold_back(self.base_dataloader, lambda: int(not self.end_of_dataloader))
+            reader.set_batches_behind(self.base_dataloader, lambda: int(not self.end_of_dataloader))
         found: Iterator[Any] = theirs(self)
         return found
 
     shard.__iter__ = iterate
 
 
-def _skip_once(reader: EpochReader, skipping: list[Any]) -> None:
+def _cancel_second_skip(reader: EpochReader, skipping: list[Any]) -> None:
     """Cancel other skips of the batches that the state of a reader skips already.
 
     Raises DataError if the numbers of skipped batches differ.

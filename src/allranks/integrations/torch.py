@@ -29,7 +29,7 @@ from allranks.world.detect import current
 
 __all__ = ["BatchSampler", "Batches", "Snapshot"]
 
-prepared.attach()
+prepared.patch_accelerate()
 
 
 class Batches(EpochReader, IterableDataset[dict[str, Any]]):
@@ -71,7 +71,7 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = get_worker_info()
-        self._reading = self._of_worker(worker.id, worker.num_workers) if worker else self._of_process()
+        self._reading = self._reading_of_worker(worker.id, worker.num_workers) if worker else self._of_process()
         return self._reading
 
     def state_dict(self) -> dict[str, int]:
@@ -110,7 +110,7 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
         if self._steps is not None:
             self._steps.continue_after(epoch, step)
 
-    def _of_worker(self, number: int, workers: int) -> _EpochReading:
+    def _reading_of_worker(self, number: int, workers: int) -> _EpochReading:
         """Return the iterator over a worker's part of the iteration that the main process has begun."""
         epoch, begin = self._place.tolist()
         loaded, self._loaded = self._loaded, None
@@ -199,7 +199,7 @@ class BatchSampler(EpochReader, Sampler[list[int]]):
         steps = self._here()
         return steps.plan(epoch).row_ids(steps.rows, step, step + 1)[0]
 
-    def _go_on(self, order: _EpochOrder, epoch: int, step: int) -> None:
+    def _move_to(self, order: _EpochOrder, epoch: int, step: int) -> None:
         """Move an iteration, and the sampler, to the position of a saved state."""
         self._here().continue_after(epoch, step)
         self._epochs.set_position(epoch, step)
@@ -232,4 +232,4 @@ class _EpochOrder(Iterator[list[int]]):
         return {"epoch": self.epoch, "step": self.step}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        self._sampler._go_on(self, state["epoch"], state["step"])
+        self._sampler._move_to(self, state["epoch"], state["step"])

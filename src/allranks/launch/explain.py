@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from allranks.errors import name_ranks
 from allranks.launch.merge import WINDOW
 from allranks.messages.book import BOOK
-from allranks.messages.known import Known
+from allranks.messages.known import KnownMessage
 
 WIDTH = 118
 # What is looked at of a job's output: as many bytes as come at once, and then so many a second. That is all of what
@@ -17,7 +17,7 @@ WIDTH = 118
 BURST, RATE = 1 << 20, 1 << 19
 
 
-def explanation_text(known: Known, *, about: str, facts: str = "") -> str:
+def explanation_text(known: KnownMessage, *, about: str, facts: str = "") -> str:
     """Return an explanation as lines of text: what the message means, what to do, and which timeout governs it.
 
     ``about`` says which message is explained; ``facts`` are values from the message.
@@ -31,14 +31,14 @@ def explanation_text(known: Known, *, about: str, facts: str = "") -> str:
     return "\n".join(lines)
 
 
-def facts_text(known: Known, line: bytes) -> str:
+def facts_text(known: KnownMessage, line: bytes) -> str:
     """Return the values in a line that matter, as text: ``seconds 20, expected 2``."""
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.facts_in(line).items())
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in known.values_in_line(line).items())
 
 
 @dataclass(slots=True)
 class _SeenMessage:
-    known: Known
+    known: KnownMessage
     line: bytes
     due: float
     ranks: set[int] = field(default_factory=set)
@@ -66,7 +66,7 @@ class InlineExplainer:
             return
         text = b"\n".join(lines)
         self._allowance -= len(text)
-        for _, line, known in BOOK.matches(text):
+        for _, line, known in BOOK.find_in_output(text):
             if known.name in self._kinds:
                 seen = self._seen.get(known.name)
                 if seen is None:

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from allranks.errors import name_ranks
-from allranks.evidence import Weight, weight_of, weight_of_lines, weight_of_text
+from allranks.evidence import CauseWeight, weight_of, weight_of_lines, weight_of_text
 from allranks.failure import Failure, describe_exit, shell_exit_code
 from allranks.launch import crash
 
@@ -65,14 +65,14 @@ class RankExit:
         return bool(self.sent_signals) and not from_outside
 
     @property
-    def weight(self) -> Weight:
+    def weight(self) -> CauseWeight:
         """The weight of this end, for a rank that reported no failure."""
         if self.wait_code == -signal.SIGABRT:
             known = weight_of_text(crash.reason(self.lines))
-            return Weight.UNCLEAR if known is None else known
+            return CauseWeight.UNCLEAR if known is None else known
         if self.wait_code in ENDED_BY_SIGNAL or self.wait_code == -signal.SIGKILL:
-            return Weight.CAUSE
-        return weight_of_lines(self.lines) or Weight.CAUSE
+            return CauseWeight.CAUSE
+        return weight_of_lines(self.lines) or CauseWeight.CAUSE
 
     @property
     def earliest(self) -> float:
@@ -104,14 +104,14 @@ class FailureReport:
     lines: tuple[str, ...] = ()
 
     @property
-    def weight(self) -> Weight:
+    def weight(self) -> CauseWeight:
         return weight_of(self.failure, self.lines)
 
 
 class Candidate(NamedTuple):
     """A failure that may be the first. If ``weight`` is not CAUSE, another rank should have failed before."""
 
-    weight: Weight
+    weight: CauseWeight
     when: float
     rank: int
     failure: Failure
@@ -132,7 +132,7 @@ def find_first_failure(
     """
     found = list(_failure_candidates(reports, exits, host=host, cwd=cwd))
     best = min(found, default=None)
-    if best is None or best.weight is Weight.CAUSE:
+    if best is None or best.weight is CauseWeight.CAUSE:
         return best
     return _early_exit(found, exits, departures, host=host) or best
 
@@ -162,7 +162,7 @@ def _early_exit(
     """Return the failure of the rank that left before the other ranks failed, or None if no rank did."""
     silent = {rank: end for rank, end in exits.items() if end.wait_code == 0 and rank not in reported}
     departures = {rank: Departure(end.earliest, lines=end.lines) for rank, end in silent.items()} | dict(reported)
-    lost = {one.rank for one in found if one.weight is Weight.CONSEQUENCE}
+    lost = {one.rank for one in found if one.weight is CauseWeight.CONSEQUENCE}
     needing = [one for one in found if one.rank not in departures or one.rank in lost]
     if not needing:
         return None
@@ -171,8 +171,8 @@ def _early_exit(
         (departure.when, rank)
         for rank, departure in departures.items()
         if rank not in lost
-        and weight_of_lines(departure.lines) is not Weight.CONSEQUENCE
-        and (first.weight is Weight.CONSEQUENCE or departure.when <= min(one.when for one in needing))
+        and weight_of_lines(departure.lines) is not CauseWeight.CONSEQUENCE
+        and (first.weight is CauseWeight.CONSEQUENCE or departure.when <= min(one.when for one in needing))
     ]
     if not leavers:
         return None
@@ -184,7 +184,7 @@ def _early_exit(
     failure = departures[rank].failure or early_exit(
         rank, when, host=host, while_doing=needed, where=departures[rank].where
     )
-    return Candidate(Weight.CAUSE, when, rank, failure)
+    return Candidate(CauseWeight.CAUSE, when, rank, failure)
 
 
 def silent_failure(end: RankExit, host: str, *, cwd: str = "") -> Failure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from allranks.evidence import Weight
+from allranks.evidence import CauseWeight
 
 
 class Phase(enum.Enum):
@@ -40,12 +40,12 @@ class Limits:
     timeout: float | None = None
     hang_after: float = 0.0
 
-    def patience(self, weight: Weight, *, dying: bool) -> float:
+    def patience(self, weight: CauseWeight, *, dying: bool) -> float:
         """Return how many seconds after the first failure the job waits for the cause of the failure.
 
         ``weight`` is the weight of the best candidate so far. ``dying``: a process is exiting now, and may have failed
         first.
         """
-        if dying or weight is Weight.CONSEQUENCE:
+        if dying or weight is CauseWeight.CONSEQUENCE:
             return self.search
-        return self.settle if weight is Weight.CAUSE else self.doubt
+        return self.settle if weight is CauseWeight.CAUSE else self.doubt

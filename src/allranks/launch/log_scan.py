@@ -10,7 +10,7 @@ from allranks.errors import name_ranks
 from allranks.launch.explain import explanation_text, facts_text
 from allranks.launch.lines import remove_control_codes
 from allranks.messages.book import BOOK
-from allranks.messages.known import KINDS, Known
+from allranks.messages.known import KINDS, KnownMessage
 
 # torch and torchrun name the rank that speaks; so do `allranks run` and `srun --label`.
 _SPEAKER = re.compile(rb"^(?:\[rank(\d+)\]|\[default(\d+)\]|[\[(](\d+)[\])] |(\d+): )")
@@ -26,7 +26,7 @@ class LogMatch:
     printed it.
     """
 
-    known: Known
+    known: KnownMessage
     log: str
     number: int
     line: str
@@ -50,7 +50,7 @@ class LogScanner:
 
     def read(self, log: str, first: int, block: bytes) -> None:
         """Scan a block of lines of ``log``. Its first line has the number ``first``."""
-        for number, line, known in BOOK.matches(block):
+        for number, line, known in BOOK.find_in_output(block):
             found = self._found.get(known.name)
             if found is None:
                 text = remove_control_codes(line, color=False)[:_MOST_SHOWN].decode(errors="replace").strip()

@@ -13,7 +13,7 @@ from allranks.launch.filters import text_without_rank
 from allranks.launch.first_failure import LEFT_EARLY
 from allranks.launch.result import JobResult, RankResult
 from allranks.messages.book import BOOK
-from allranks.report import table
+from allranks.report import format_table
 
 MOST_LINES = 20
 LONGEST_LINE = 2_000  # characters: the log files have a message of megabytes in full
@@ -50,7 +50,7 @@ def _failure_lines(first: Failure, result: JobResult, recent: Collection[str]) -
         yield "  (its traceback is above)"
     else:
         yield from (f"  {_shorten_line(line)}" for line in trace)
-    if not trace and (known := BOOK.find(first.what.encode())):
+    if not trace and (known := BOOK.find_in_line(first.what.encode())):
         explanation = explanation_text(known, about=f"  rank {first.rank}").splitlines()
         if not all(line in recent for line in explanation[1:]):
             yield from explanation
@@ -124,7 +124,7 @@ def _rank_table(result: JobResult) -> list[str]:
         (r.rank, r.host, r.devices, _exit_text(r), f"{r.seconds:.1f} s", f"{r.peak_bytes / 2**20:.0f} MB")
         for r in result.ranks
     ]
-    text = table(("rank", "host", "devices", "exit", "time", "peak memory"), rows)
+    text = format_table(("rank", "host", "devices", "exit", "time", "peak memory"), rows)
     restarts = len(result.restarts)
     again = f", {restarts} restart{'s' if restarts > 1 else ''}" if restarts else ""
     return [*text.splitlines(), f"exit code {result.exit_code} after {result.seconds:.1f} s{again}"]

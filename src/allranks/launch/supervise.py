@@ -34,7 +34,7 @@ from collections.abc import Callable
 from typing import Any
 
 from allranks.errors import name_ranks
-from allranks.evidence import Weight
+from allranks.evidence import CauseWeight
 from allranks.failure import Failure
 from allranks.launch.events import (
     EVENTS,
@@ -254,7 +254,7 @@ class Supervisor:
     def _tick_settling(self, event: Tick) -> list[Action]:
         if not _is_over(self._phase_deadline, self._now):
             return []
-        weight = found.weight if (found := self._best_candidate()) else Weight.CAUSE
+        weight = found.weight if (found := self._best_candidate()) else CauseWeight.CAUSE
         until = self._settling_since + self._limits.patience(weight, dying=bool(event.dying & self.alive))
         if _is_over(until, self._now):
             return self._stop_after_failure()

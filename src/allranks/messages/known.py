@@ -22,7 +22,7 @@ KINDS: Mapping[Kind, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownMessage:
     """A known message: what it means, and what to do about it.
 
     - ``texts``: a line that contains any of these texts is this message.
@@ -42,24 +42,24 @@ class Known:
     timeout: str = ""
     facts: str = ""
 
-    def facts_in(self, line: bytes) -> dict[str, str]:
+    def values_in_line(self, line: bytes) -> dict[str, str]:
         """Return the values in a line that matter, by name, in their order."""
         found = re.search(self.facts.encode(), line) if self.facts else None
         told = found.groupdict() if found else {}
         return {name: text.decode(errors="replace") for name, text in told.items() if text}
 
 
-class Book:
+class MessageBook:
     """Find known messages in the bytes of a log.
 
     If a line has the texts of two messages, the first message is found.
     """
 
-    def __init__(self, known: Sequence[Known]) -> None:
+    def __init__(self, known: Sequence[KnownMessage]) -> None:
         self.known = tuple(known)
         self._texts = [(text.encode(), one) for one in known for text in one.texts]
 
-    def matches(self, output: bytes) -> Iterator[tuple[int, bytes, Known]]:
+    def find_in_output(self, output: bytes) -> Iterator[tuple[int, bytes, KnownMessage]]:
         """Yield the lines of ``output`` that are known messages: the line's number (from 0), the line, and the message.
 
         If a line ends with a colon, the next line is appended: ``stopped sending heartbeats): 3``. Output without any
@@ -75,6 +75,6 @@ class Book:
                     yield number, b" ".join(lines[number : number + 1 + line.endswith(b":")]), one
                     break
 
-    def find(self, line: bytes) -> Known | None:
+    def find_in_line(self, line: bytes) -> KnownMessage | None:
         """Return the known message of a line, or None if the line is no known message."""
-        return next((one for _, _, one in self.matches(line)), None)
+        return next((one for _, _, one in self.find_in_output(line)), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allranks.messages.known import Known
+from allranks.messages.known import KnownMessage
 
 _SOURCE = "Gloo (torch, and JAX on CPUs)"
 # Said of NCCL's collectives too.
@@ -22,7 +22,7 @@ FIND_IT = (
 )
 
 KNOWN = (
-    Known(
+    KnownMessage(
         name="gloo-size-mismatch",
         kind="cause",
         title="the ranks made a collective with different sizes, or different operations",
@@ -38,7 +38,7 @@ KNOWN = (
         example="  what():  [enforce fail at gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 4096 vs "
         "4. Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?",
     ),
-    Known(
+    KnownMessage(
         name="gloo-connect",
         kind="waiting",
         title="the ranks cannot reach each other",
@@ -53,7 +53,7 @@ KNOWN = (
         source=_SOURCE,
         example="RuntimeError: Gloo connectFullMesh failed with [pair.cc:144] no error",
     ),
-    Known(
+    KnownMessage(
         name="gloo-timeout",
         kind="waiting",
         title="a collective did not end in time",
@@ -74,7 +74,7 @@ KNOWN = (
         example="[rank0]: RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 4000ms for recv "
         "operation to complete",
     ),
-    Known(
+    KnownMessage(
         name="gloo-peer-gone",
         kind="consequence",
         title="a peer closed its connection",
@@ -94,7 +94,7 @@ KNOWN = (
         example="RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:42638. This is "
         "typically caused by a remote worker crashing.",
     ),
-    Known(
+    KnownMessage(
         name="gloo-other",
         kind="unclear",
         title="an operation of Gloo failed",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allranks.messages.known import Known
+from allranks.messages.known import KnownMessage
 
 _RENDEZVOUS = "XLA, xla/service/rendezvous.cc"
 _COORDINATION = "JAX, xla/pjrt/distributed/coordination"
@@ -24,7 +24,7 @@ _TIMEOUT = (
 )
 
 KNOWN = (
-    Known(
+    KnownMessage(
         name="jax-callback-failed",
         kind="cause",
         title="a Python function that a device's program calls has raised an exception",
@@ -38,7 +38,7 @@ KNOWN = (
         source="JAX, jax/_src/callback.py",
         example="jax.pure_callback failed",
     ),
-    Known(
+    KnownMessage(
         name="xla-leader-stuck",
         kind="waiting",
         title="all device threads have reached a collective, but the collective does not end",
@@ -54,7 +54,7 @@ KNOWN = (
         "seconds and may be stuck. All 2 threads joined the rendezvous, however the leader has not marked the "
         "rendezvous as completed. Leader can be deadlocked inside the rendezvous callback.",
     ),
-    Known(
+    KnownMessage(
         name="xla-rendezvous-abort",
         kind="waiting",
         title="XLA ends the process: not all device threads reached a collective",
@@ -69,7 +69,7 @@ KNOWN = (
         "` of 40 seconds exceeded. Exiting to ensure a consistent program state. Expected 2 threads to join the "
         "rendezvous, but only 1 of them arrived on time.",
     ),
-    Known(
+    KnownMessage(
         name="xla-rendezvous",
         kind="waiting",
         title="not all device threads of this process reached a collective",
@@ -83,7 +83,7 @@ KNOWN = (
         "for 20 seconds and may be stuck. Expected 2 threads to join the rendezvous, but not all of them arrived on "
         "time.",
     ),
-    Known(
+    KnownMessage(
         name="xla-rendezvous-late",
         kind="harmless",
         title="the device threads all reached the collective, but late",
@@ -96,7 +96,7 @@ KNOWN = (
         example="[id=0] This thread is unstuck waiting for `all-reduce; run_id=7` after 25.01s. Threads joined "
         "rendezvous with significant delay, system can be overloaded.",
     ),
-    Known(
+    KnownMessage(
         name="xla-unknown-flag",
         kind="cause",
         title="XLA_FLAGS holds a flag that this jaxlib does not know",
@@ -109,7 +109,7 @@ KNOWN = (
         facts=r"XLA_FLAGS: (?P<flags>.*)",
         example="F1122 01:30:54.749763   14878 parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: --xla_foo=1",
     ),
-    Known(
+    KnownMessage(
         name="xla-flag-value",
         kind="cause",
         title="a flag of XLA_FLAGS has a value that XLA cannot read",
@@ -121,7 +121,7 @@ KNOWN = (
         example="E1122 01:30:55.079391   14882 command_line_flags.cc:63] Couldn't interpret value abc for flag "
         "xla_cpu_collective_timeout_seconds.",
     ),
-    Known(
+    KnownMessage(
         name="xla-flags-file",
         kind="cause",
         title="XLA_FLAGS was read as the name of a file",
@@ -134,7 +134,7 @@ KNOWN = (
         example='F1122 parse_flags_from_env.cc:171] Could not open file "xla_foo=1" to read flags for environment '
         'variable "XLA_FLAGS". (We assumed "xla_foo=1" was a file name because it did not start with a "--".)',
     ),
-    Known(
+    KnownMessage(
         name="xla-out-of-memory",
         kind="cause",
         title="a device has no memory left",
@@ -147,7 +147,7 @@ KNOWN = (
         facts=r"allocat\w+ (?P<bytes>[\d.]+ ?\w+)",
         example="jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 68719476736 bytes.",
     ),
-    Known(
+    KnownMessage(
         name="xla-slow-compile",
         kind="harmless",
         title="a compilation takes minutes",
@@ -159,7 +159,7 @@ KNOWN = (
         example="E1122 slow_operation_alarm.cc:73] Very slow compile? If you want to file a bug, run with envvar "
         "XLA_FLAGS=--xla_dump_to=/tmp/foo and attach the results.",
     ),
-    Known(
+    KnownMessage(
         name="jax-not-all-came",
         kind="waiting",
         title="not all processes called jax.distributed.initialize before its timeout",
@@ -177,7 +177,7 @@ KNOWN = (
         source=_COORDINATION,
         example="RPC: /xla.coordination.CoordinationService/RegisterTask",
     ),
-    Known(
+    KnownMessage(
         name="jax-port-in-use",
         kind="cause",
         title="the coordinator's port is in use",
@@ -190,7 +190,7 @@ KNOWN = (
         example="add_port.cc:83] Failed to add port to server: No address added out of total 1 resolved for "
         "'[::]:34661'",
     ),
-    Known(
+    KnownMessage(
         name="jax-heartbeat",
         kind="waiting",
         title="a process sent no more heartbeats",
@@ -206,7 +206,7 @@ KNOWN = (
         example="client.h:80] Terminating process because the JAX distributed service detected fatal errors. absl::"
         "Status: UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats): 1",
     ),
-    Known(
+    KnownMessage(
         name="jax-shutdown-barrier",
         kind="waiting",
         title="the processes did not end together",
@@ -220,7 +220,7 @@ KNOWN = (
         example="DEADLINE_EXCEEDED: Barrier timed out. Id: Shutdown::15002938948575300764::0. This usually happens "
         "because a task triggered the barrier too early or too slowly.",
     ),
-    Known(
+    KnownMessage(
         name="jax-barrier",
         kind="waiting",
         title="not every process reached a barrier in time",
@@ -234,7 +234,7 @@ KNOWN = (
         example="DEADLINE_EXCEEDED: Barrier timed out. Id: restore::3. This usually happens because a task triggered "
         "the barrier too early or too slowly.",
     ),
-    Known(
+    KnownMessage(
         name="jax-key",
         kind="waiting",
         title="a key was not set in JAX's coordination service",
@@ -247,7 +247,7 @@ KNOWN = (
         facts=r"key: (?P<key>\S+)",
         example="DEADLINE_EXCEEDED: GetKeyValue() timed out with key: cpu:local_topology/cpu/1 and duration: 2m",
     ),
-    Known(
+    KnownMessage(
         name="jax-restarted",
         kind="cause",
         title="a process joined a running job again",
@@ -264,7 +264,7 @@ KNOWN = (
         example="ABORTED: /job:jax_worker/task:1 unexpectedly tried to connect. The task has restarted and likely "
         "crashed earlier - check for any earlier errors.",
     ),
-    Known(
+    KnownMessage(
         name="jax-leader-gone",
         kind="consequence",
         title="process 0, which serves JAX's coordination, has ended",
@@ -282,7 +282,7 @@ KNOWN = (
         example="UNAVAILABLE: Failed to send RPC to coordination service. Either the leader task was "
         "preempted/died/restarted unexpectedly or this task is experiencing network issues.",
     ),
-    Known(
+    KnownMessage(
         name="jax-other-task-died",
         kind="consequence",
         title="JAX ends this process because another one failed",
@@ -298,7 +298,7 @@ KNOWN = (
         example="F1122 01:36:25 client.h:80] Terminating process because the JAX distributed service detected fatal "
         "errors. This most likely indicates that another task died; see the other task logs for more details.",
     ),
-    Known(
+    KnownMessage(
         name="jax-late-init",
         kind="cause",
         title="the program called jax.distributed.initialize too late",
@@ -311,7 +311,7 @@ KNOWN = (
         example="RuntimeError: jax.distributed.initialize() must be called before any JAX calls that might initialise "
         "the XLA backend.",
     ),
-    Known(
+    KnownMessage(
         name="jax-not-addressable",
         kind="cause",
         title="an array that is sharded over several processes was fetched on one",
@@ -323,7 +323,7 @@ KNOWN = (
         example="RuntimeError: Fetching value for `jax.Array` that spans non-addressable (non process local) devices "
         "is not possible.",
     ),
-    Known(
+    KnownMessage(
         name="jax-indivisible",
         kind="cause",
         title="a dimension does not divide over the devices",
@@ -341,7 +341,7 @@ KNOWN = (
         example="jax._src.sharding_impls.IndivisibleError: Sharding NamedSharding(mesh=Mesh('d': 2), spec=P('d',)) "
         "implies that array axis 0 is partitioned 2 times, but the dimension size is 3 (full shape: (3,))",
     ),
-    Known(
+    KnownMessage(
         name="jax-fork",
         kind="cause",
         title="a process in which JAX runs was forked",
@@ -353,7 +353,7 @@ KNOWN = (
         example="RuntimeWarning: os.fork() was called. os.fork() is incompatible with multithreaded code, and JAX is "
         "multithreaded, so this will likely lead to a deadlock.",
     ),
-    Known(
+    KnownMessage(
         name="jax-no-backend",
         kind="cause",
         title="JAX cannot use the accelerator that was requested",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from allranks.messages.known import Known
+from allranks.messages.known import KnownMessage
 
 _KERNEL, _SLURM, _CUDA, _PYTHON = "the kernel", "Slurm", "CUDA", "Python"
 
 KNOWN = (
-    Known(
+    KnownMessage(
         name="killed-for-memory",
         kind="cause",
         title="a process was killed because the host, or its cgroup, had no memory left",
@@ -20,7 +20,7 @@ KNOWN = (
         facts=r"Killed process (?P<process>\d+ \([^)]*\))",
         example="Out of memory: Killed process 4711 (python) total-vm:61234567kB, anon-rss:60012345kB",
     ),
-    Known(
+    KnownMessage(
         name="killed",
         kind="cause",
         title="a process was killed from outside",
@@ -31,7 +31,7 @@ KNOWN = (
         source=f"allranks run; torch elastic, of {_KERNEL}",
         example="traceback : Signal 9 (SIGKILL) received by PID 4711",
     ),
-    Known(
+    KnownMessage(
         name="terminated",
         kind="unclear",
         title="another process ended this one by SIGTERM",
@@ -42,7 +42,7 @@ KNOWN = (
         source=f"allranks run; torch elastic, of {_SLURM}",
         example="traceback : Signal 15 (SIGTERM) received by PID 4711",
     ),
-    Known(
+    KnownMessage(
         name="cuda-out-of-memory",
         kind="cause",
         title="a GPU has no memory left",
@@ -56,7 +56,7 @@ KNOWN = (
         example="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
         "79.11 GiB",
     ),
-    Known(
+    KnownMessage(
         name="cuda-fault",
         kind="cause",
         title="a kernel on the GPU failed",
@@ -68,7 +68,7 @@ KNOWN = (
         source=_CUDA,
         example="RuntimeError: CUDA error: device-side assert triggered",
     ),
-    Known(
+    KnownMessage(
         name="gpu-broken",
         kind="cause",
         title="the GPU or its link has a fault",
@@ -79,7 +79,7 @@ KNOWN = (
         facts=r"Xid \([^)]*\): (?P<xid>\d+)",
         example="NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.",
     ),
-    Known(
+    KnownMessage(
         name="no-space",
         kind="cause",
         title="a disk is full",
@@ -90,7 +90,7 @@ KNOWN = (
         source=_KERNEL,
         example="OSError: [Errno 28] No space left on device: 'runs/a/checkpoint-1000/rank-0.safetensors'",
     ),
-    Known(
+    KnownMessage(
         name="too-many-files",
         kind="cause",
         title="a process cannot open more files",
@@ -101,7 +101,7 @@ KNOWN = (
         source=_KERNEL,
         example="OSError: [Errno 24] Too many open files",
     ),
-    Known(
+    KnownMessage(
         name="time-limit",
         kind="cause",
         title="the scheduler ended the job",
@@ -113,7 +113,7 @@ KNOWN = (
         facts=r"DUE TO (?P<why>[A-Z ]+)",
         example="slurmstepd: error: *** STEP 77.0 ON node-1 CANCELLED AT 2026-11-22T01:00:00 DUE TO TIME LIMIT ***",
     ),
-    Known(
+    KnownMessage(
         name="connection-lost",
         kind="unclear",
         title="a connection broke",
@@ -125,7 +125,7 @@ KNOWN = (
         source=_KERNEL,
         example="ConnectionResetError: [Errno 104] Connection reset by peer",
     ),
-    Known(
+    KnownMessage(
         name="crashed",
         kind="cause",
         title="a C or C++ library crashed",
@@ -137,7 +137,7 @@ KNOWN = (
         source=f"{_PYTHON}, faulthandler",
         example="Fatal Python error: Segmentation fault",
     ),
-    Known(
+    KnownMessage(
         name="abort-called",
         kind="cause",
         title="the program itself called os.abort()",
@@ -147,7 +147,7 @@ KNOWN = (
         source="allranks run",
         example="rank 1 failed at train.py:88: killed by SIGABRT: os.abort() was called",
     ),
-    Known(
+    KnownMessage(
         name="aborted",
         kind="unclear",
         title="a C++ library ended the process (SIGABRT)",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from allranks.messages.known import Known
+from allranks.messages.known import KnownMessage
 from allranks.messages.known_gloo import ABSENT, FIND_IT, GROUP_TIMEOUT
 
 _NCCL = "torch, ProcessGroupNCCL.cpp"
 _STORE = "torch, c10d TCPStore"
 
 KNOWN = (
-    Known(
+    KnownMessage(
         name="nccl-timeout",
         kind="waiting",
         title="a collective on GPUs did not end in time",
@@ -24,7 +24,7 @@ KNOWN = (
         "timeout: WorkNCCL(SeqNum=808, OpType=ALLREDUCE, NumelIn=9801523, NumelOut=9801523, Timeout(ms)=600000) ran "
         "for 600020 milliseconds before timing out.",
     ),
-    Known(
+    KnownMessage(
         name="nccl-watchdog-stuck",
         kind="waiting",
         title="the NCCL watchdog of torch hangs",
@@ -38,7 +38,7 @@ KNOWN = (
         example="[rank7]:[E626 ProcessGroupNCCL.cpp:1743] [PG ID 0 Rank 7] ProcessGroupNCCL's watchdog got stuck for "
         "480 seconds without making progress in monitoring enqueued collectives.",
     ),
-    Known(
+    KnownMessage(
         name="nccl-taken-down",
         kind="consequence",
         title="torch ends the process after a failed NCCL operation",
@@ -50,7 +50,7 @@ KNOWN = (
         example="[Rank 4] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA "
         "kernels, subsequent GPU operations might run on corrupted/incomplete data.",
     ),
-    Known(
+    KnownMessage(
         name="nccl-peer-gone",
         kind="consequence",
         title="NCCL lost a peer",
@@ -65,7 +65,7 @@ KNOWN = (
         example="ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
         "prematurely.",
     ),
-    Known(
+    KnownMessage(
         name="nccl-duplicate-gpu",
         kind="cause",
         title="two ranks use the same GPU",
@@ -76,7 +76,7 @@ KNOWN = (
         facts=r"rank (?P<one>\d+) and rank (?P<other>\d+) both on CUDA device (?P<device>\w+)",
         example="Duplicate GPU detected : rank 3 and rank 0 both on CUDA device f000",
     ),
-    Known(
+    KnownMessage(
         name="nccl-no-interface",
         kind="cause",
         title="NCCL found no network interface",
@@ -86,7 +86,7 @@ KNOWN = (
         source="NCCL",
         example="Bootstrap : no socket interface found",
     ),
-    Known(
+    KnownMessage(
         name="nccl-system",
         kind="cause",
         title="a system call or the network under NCCL failed",
@@ -98,7 +98,7 @@ KNOWN = (
         source="NCCL",
         example="ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.",
     ),
-    Known(
+    KnownMessage(
         name="nccl-other",
         kind="unclear",
         title="an operation of NCCL failed",
@@ -116,7 +116,7 @@ KNOWN = (
         example="torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:"
         "94, internal error - please report this issue to the NCCL developers",
     ),
-    Known(
+    KnownMessage(
         name="torch-detail-mismatch",
         kind="cause",
         title="the ranks are in different collectives",
@@ -132,7 +132,7 @@ KNOWN = (
         "CollectiveFingerPrint(SequenceNumber=0, OpType=ALLREDUCE, TensorShape=[4096], TensorDtypes=Float), but Rank 1 "
         "is running collective: CollectiveFingerPrint(SequenceNumber=0, OpType=ALLREDUCE, TensorShape=[4]",
     ),
-    Known(
+    KnownMessage(
         name="torch-monitored-barrier",
         kind="waiting",
         title="ranks did not reach a monitored barrier",
@@ -144,7 +144,7 @@ KNOWN = (
         facts=r"(?P<missing>Ranks? [\d, ]+) failed to pass monitoredBarrier in (?P<milliseconds>\d+)",
         example="[rank0]: RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 2000 ms",
     ),
-    Known(
+    KnownMessage(
         name="ddp-unused-parameters",
         kind="cause",
         title="DDP waits for gradients that were not computed",
@@ -156,7 +156,7 @@ KNOWN = (
         example="RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. "
         "This error indicates that your module has parameters that were not used in producing loss.",
     ),
-    Known(
+    KnownMessage(
         name="ddp-different-models",
         kind="cause",
         title="the ranks built different models",
@@ -167,7 +167,7 @@ KNOWN = (
         example="RuntimeError: [1]: params[0] in this process with sizes [8, 4] appears not to match sizes of the same "
         "param in process 0.",
     ),
-    Known(
+    KnownMessage(
         name="store-unreachable",
         kind="waiting",
         title="rank 0's store cannot be reached",
@@ -180,7 +180,7 @@ KNOWN = (
         example="[W socket.cpp:759] [c10d] The client socket has failed to connect to [node-1]:29500 (errno: 111 - "
         "Connection refused).",
     ),
-    Known(
+    KnownMessage(
         name="store-not-all-came",
         kind="waiting",
         title="not all ranks reached the store",
@@ -193,7 +193,7 @@ KNOWN = (
         facts=r"(?P<joined>\d+/\d+) clients joined",
         example="torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.",
     ),
-    Known(
+    KnownMessage(
         name="store-wait",
         kind="waiting",
         title="a key was not set in the store",
@@ -212,7 +212,7 @@ KNOWN = (
         facts=r"after (?P<milliseconds>\d+)ms, keys: (?P<keys>\S+)",
         example="torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//cpu//0/1",
     ),
-    Known(
+    KnownMessage(
         name="store-gone",
         kind="consequence",
         title="rank 0, which serves the store, has ended",
@@ -230,7 +230,7 @@ KNOWN = (
         source=_STORE,
         example="[W TCPStore.cpp:106] [c10d] sendBytes failed on SocketImpl(fd=3, addr=[localhost]:48166): Broken pipe",
     ),
-    Known(
+    KnownMessage(
         name="port-in-use",
         kind="cause",
         title="the port is in use",
@@ -242,7 +242,7 @@ KNOWN = (
         example="RuntimeError: The server socket has failed to listen on any local network address. port: 29500, "
         "useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
     ),
-    Known(
+    KnownMessage(
         name="torch-no-launcher",
         kind="cause",
         title="the variables of a launcher are missing",
@@ -256,7 +256,7 @@ KNOWN = (
         example="ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK "
         "expected, but not set",
     ),
-    Known(
+    KnownMessage(
         name="torchrun-summary",
         kind="consequence",
         title="torchrun's summary of a failed job",
@@ -268,7 +268,7 @@ KNOWN = (
         source="torch elastic",
         example="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
     ),
-    Known(
+    KnownMessage(
         name="torchrun-exit",
         kind="cause",
         title="torchrun saw a rank fail",
@@ -281,7 +281,7 @@ KNOWN = (
         facts=r"exitcode: (?P<exit_code>-?\d+)\) local_rank: (?P<local_rank>\d+)",
         example="E1122 api.py:1003] failed (exitcode: -9) local_rank: 1 (pid: 812) of binary: /usr/bin/python",
     ),
-    Known(
+    KnownMessage(
         name="torchrun-stops-others",
         kind="consequence",
         title="torchrun stops the other ranks",
@@ -291,7 +291,7 @@ KNOWN = (
         source="torch elastic",
         example="W1122 api.py:1029] Sending process 813 closing signal SIGTERM",
     ),
-    Known(
+    KnownMessage(
         name="torch-not-destroyed",
         kind="harmless",
         title="the process group was not destroyed",
@@ -303,7 +303,7 @@ KNOWN = (
         example="[rank0]:[W ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not called before "
         "program exit, which can leak resources.",
     ),
-    Known(
+    KnownMessage(
         name="loader-worker-terminated",
         kind="unclear",
         title="a worker of the DataLoader was ended by SIGTERM",
@@ -315,7 +315,7 @@ KNOWN = (
         source="torch, DataLoader",
         example="RuntimeError: DataLoader worker (pid 4711) is killed by signal: Terminated. ",
     ),
-    Known(
+    KnownMessage(
         name="loader-worker-killed",
         kind="cause",
         title="a worker of the DataLoader was killed",
@@ -328,7 +328,7 @@ KNOWN = (
         facts=r"is killed by signal: (?P<signal>[\w ]+)",
         example="RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed. ",
     ),
-    Known(
+    KnownMessage(
         name="loader-worker-gone",
         kind="cause",
         title="a worker of the DataLoader ended",
@@ -338,7 +338,7 @@ KNOWN = (
         source="torch, DataLoader",
         example="RuntimeError: DataLoader worker (pid(s) 812, 813) exited unexpectedly",
     ),
-    Known(
+    KnownMessage(
         name="loader-shm",
         kind="cause",
         title="shared memory is used up",
@@ -349,7 +349,7 @@ KNOWN = (
         example="ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory "
         "(shm).",
     ),
-    Known(
+    KnownMessage(
         name="loader-timeout",
         kind="waiting",
         title="the DataLoader waited too long for a batch",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from allranks.messages import known_gloo, known_jax, known_system, known_torch
-from allranks.messages.known import KINDS, Known
+from allranks.messages.known import KINDS, KnownMessage
 
 _HEAD = """\
 # Explain known messages of a log
@@ -33,14 +33,14 @@ _PARTS = (
 )
 
 
-def page() -> str:
+def generate_page() -> str:
     """Return the text of docs/explain.md."""
     kinds = "\n".join(f"- *{kind}*: {meaning}." for kind, meaning in KINDS.items())
     parts = [f"## {title}\n\n" + "\n".join(map(_entry, known)) for title, known in _PARTS]
     return "\n".join([_HEAD, kinds + "\n", *parts])
 
 
-def _entry(known: Known) -> str:
+def _entry(known: KnownMessage) -> str:
     head = f"### {known.name}\n{_capital(known.title)}. *{known.kind}*; printed by {known.source}."
     timeout = f"\n- Timeout: {known.timeout}." if known.timeout else ""
     return f"{head}\n```\n{known.example.strip()}\n```\n- {known.means}\n- To do: {known.do}{timeout}\n"
@@ -51,4 +51,4 @@ def _capital(text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(generate_page(), end="")

@@ -17,7 +17,7 @@ def xla_flags() -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(v for v, bit in zip(versions, bits, strict=True) if bit == "1") for name, bits in words[1:]}
 
 
-def nearest(flag: str) -> str | None:
+def nearest_flag(flag: str) -> str | None:
     """Return the flag of the newest jaxlib that is most like ``flag``, None if none is."""
     known = xla_flags()
     newest = max((versions[-1] for versions in known.values()), key=lambda v: tuple(map(int, v.split("."))))

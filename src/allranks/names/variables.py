@@ -179,7 +179,7 @@ PLUGINS = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_SHIMNET_", "NCCL_OFI_",
 IMAGES = ("JAX_VERSION", "NCCL_VERSION", "TORCH_VERSION")
 
 
-def nearest(name: str) -> str | None:
+def nearest_variable(name: str) -> str | None:
     """Return the known variable whose name is most like ``name``, None if none is."""
     known = [one for names in NAMES.values() for one in names]
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.8)), None)

@@ -43,7 +43,7 @@ def _row_of_error(topic: str, raised: BatchMismatch) -> Row:
     return error(topic, str(raised).removesuffix(raised.remedy).strip(), remedy=raised.remedy)
 
 
-def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int, accumulation: int) -> Row:
+def first_rows_row(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int, accumulation: int) -> Row:
     """Return a report row that says whether the leading dimensions of this rank's arrays fit the plan, or its devices.
 
     ``shapes`` are the shapes by path. Without a plan, they must fit the devices and the accumulation.
@@ -70,7 +70,7 @@ def first_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None, devices: int
     return error("leading dimension", found, remedy=_advice_on_rows(rows, plan))
 
 
-def global_rows(shapes: Mapping[str, Shape], plan: BatchPlan | None) -> Row:
+def global_rows_row(shapes: Mapping[str, Shape], plan: BatchPlan | None) -> Row:
     """Return a report row that says whether a batch of global arrays has as many rows as the plan."""
     rows = {shape[0] for shape in shapes.values() if shape}
     text = ", ".join(map(str, sorted(rows)))
@@ -98,14 +98,16 @@ def _advice_on_rows(rows: int, plan: BatchPlan) -> str:
     return "Set the loader's batch size to the rows of one rank."
 
 
-def loader_rows(settings: LoaderSettings, plan: BatchPlan | None, *, rank: int, ranks: int, jax: bool) -> Iterator[Row]:
-    """Yield the report rows about this rank's DataLoader; ``jax``: JAX runs in this process."""
+def loader_rows(
+    settings: LoaderSettings, plan: BatchPlan | None, *, rank: int, ranks: int, uses_jax: bool
+) -> Iterator[Row]:
+    """Yield the report rows about this rank's DataLoader; ``uses_jax``: JAX runs in this process."""
     if plan is not None and settings.batch_size is not None:
         yield _batch_size(settings.batch_size, plan)
     yield _sampler_row(settings, rank, ranks)
     if settings.samples is not None and settings.batch_size:
         yield _last_batch(settings, settings.samples, settings.batch_size)
-    if jax and settings.workers and settings.forks:
+    if uses_jax and settings.workers and settings.forks:
         found = f"{settings.workers} workers are forked from a process in which JAX runs threads"
         yield warning("loader workers", found, remedy='DataLoader(multiprocessing_context="spawn"), or num_workers=0.')
 

@@ -26,14 +26,14 @@ def loaded_files() -> list[Path]:
     return sorted(Path(file) for file in files if file and file.endswith(".py") and is_users(file))
 
 
-def program_files(place: Path) -> list[Path]:
+def program_files(script_or_folder: Path) -> list[Path]:
     """Return the Python files of a program: those of a folder, or a script and the user's files that it imports."""
-    return files_under(place) if place.is_dir() else imported_files(place)
+    return files_under(script_or_folder) if script_or_folder.is_dir() else imported_files(script_or_folder)
 
 
-def files_under(place: Path) -> list[Path]:
+def files_under(script_or_folder: Path) -> list[Path]:
     """Return the Python files of a folder (of a script: of its folder), except in hidden folders and environments."""
-    folder = place if place.is_dir() else place.parent
+    folder = script_or_folder if script_or_folder.is_dir() else script_or_folder.parent
     found: list[Path] = []
     for here, folders, files in os.walk(folder):
         at = Path(here)
@@ -58,9 +58,9 @@ def file_digests(files: Iterable[Path]) -> dict[str, str]:
     return {path.relative_to(root).as_posix(): show(digest(path.read_bytes()))[:16] for path in paths if path.exists()}
 
 
-def git_commit(place: Path) -> str:
+def git_commit(path: Path) -> str:
     """Return the git commit that is checked out around a file or folder; "" if there is none."""
-    for folder in (place, *place.parents):
+    for folder in (path, *path.parents):
         git = folder / ".git"
         if git.is_file():  # a worktree of a repository that is elsewhere
             git = folder / git.read_text().removeprefix("gitdir:").strip()
@@ -69,12 +69,12 @@ def git_commit(place: Path) -> str:
     return ""
 
 
-def changed_count(files: Sequence[Path], place: Path) -> int | None:
+def changed_count(files: Sequence[Path], path: Path) -> int | None:
     """Return how many files differ from the commit, including untracked ones; None if git cannot tell."""
     git = shutil.which("git")
     if git is None or not files:
         return None
-    command = [git, "-C", str(place), "status", "--porcelain", "--untracked-files=all", "--", *map(str, files)]
+    command = [git, "-C", str(path), "status", "--porcelain", "--untracked-files=all", "--", *map(str, files)]
     try:
         done = subprocess.run(
             command,
@@ -101,7 +101,7 @@ def _resolve_head(head: str, git: Path) -> str:
     return next((line.split()[0] for line in lines if line.endswith(f" {name}")), "")
 
 
-def versions() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     """Return the versions of Python, of the installed frameworks, and of other imported libraries, by name."""
     found = {"python": platform.python_version()}
     for name, module in sorted(sys.modules.items()):
@@ -128,11 +128,15 @@ def imported_files(script: Path) -> list[Path]:
         path, root = waiting.pop()
         if path not in found:
             found.add(path)
-            waiting += (place for name in sorted(_names(path, root)) for place in _files(name, root, script.parent))
+            waiting += (
+                place
+                for name in sorted(_imported_names(path, root))
+                for place in _files_of_import(name, root, script.parent)
+            )
     return sorted(found)
 
 
-def _names(path: Path, root: Path) -> set[str]:
+def _imported_names(path: Path, root: Path) -> set[str]:
     """Return the dotted names that a file imports.
 
     ``from a import b`` counts as both ``a`` and ``a.b``, because b may be a module.
@@ -153,7 +157,7 @@ def _names(path: Path, root: Path) -> set[str]:
     return names - {""}
 
 
-def _files(name: str, *roots: Path) -> Iterator[tuple[Path, Path]]:
+def _files_of_import(name: str, *roots: Path) -> Iterator[tuple[Path, Path]]:
     """Yield the files that an import of ``name`` reads, each with the folder that contains its top-level package."""
     top, *rest = name.split(".")
     near = [root for root in roots if (root / top).is_dir() or (root / f"{top}.py").is_file()]

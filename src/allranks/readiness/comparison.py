@@ -38,22 +38,23 @@ class NamedValue:
 
     @property
     def digest(self) -> str:
-        return digest_of(self.value)
+        return digest_of_value(self.value)
 
 
-def digest_of(value: Any) -> str:
+def digest_of_value(value: Any) -> str:
     """Return a digest of a JSON value; equal values have equal digests."""
     return show(digest(json.dumps(value, sort_keys=True)))
 
 
-def find_differences(reports: Sequence[Mapping[str, str]]) -> dict[str, Groups]:
+def find_differences(digests_by_rank: Sequence[Mapping[str, str]]) -> dict[str, Groups]:
     """Return the checks whose digests differ over ranks, each with the groups of equal ranks.
 
-    ``reports`` are the ranks' digests by check, in rank order.
+    ``digests_by_rank`` are the ranks' digests by check, in rank order.
     """
-    checks = dict.fromkeys(check for digests in reports for check in digests)
+    checks = dict.fromkeys(check for digests in digests_by_rank for check in digests)
     groups = {
-        check: by_claim((rank, digests.get(check, "")) for rank, digests in enumerate(reports)) for check in checks
+        check: by_claim((rank, digests.get(check, "")) for rank, digests in enumerate(digests_by_rank))
+        for check in checks
     }
     return {check: list(by.values()) for check, by in groups.items() if len(by) > 1}
 
@@ -63,19 +64,19 @@ def first_rank_of_groups(groups: Groups) -> list[int]:
     return [ranks[0] for ranks in groups[:_MOST_GROUPS]]
 
 
-def difference_row(fact: NamedValue, groups: Groups, values: Mapping[int, Any]) -> Row:
+def difference_row(named_value: NamedValue, groups: Groups, values: Mapping[int, Any]) -> Row:
     """Return the report row about a value that differs; ``values`` maps the groups' leaders to their values."""
     flat = {rank: dict(_flatten_value(values.get(rank))) for rank in first_rank_of_groups(groups)}
     places = sorted({place for places in flat.values() for place in places})
     absent = object()
-    if fact.partial:
+    if named_value.partial:
         places = [place for place in places if all(place in there for there in flat.values())]
     odd = [place for place in places if len({repr(there.get(place, absent)) for there in flat.values()}) > 1]
     if not odd:
-        return ok(fact.check, fact.found)
+        return ok(named_value.check, named_value.found)
     text = [_describe_part(place, groups, flat) for place in odd[:_MOST_PLACES]]
     more = f"; and {len(odd) - _MOST_PLACES} more" if len(odd) > _MOST_PLACES else ""
-    return Row(fact.check, fact.if_not, notes("; ".join(text) + more), fact.remedy)
+    return Row(named_value.check, named_value.if_not, notes("; ".join(text) + more), named_value.remedy)
 
 
 def _describe_part(place: str, groups: Groups, flat: Mapping[int, Mapping[str, Any]]) -> str:
@@ -102,21 +103,23 @@ def _shorten_text(text: str) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
-def distinct_row(check: str, reports: Sequence[Sequence[str]]) -> Row:
+def distinct_row(topic: str, digests_by_rank: Sequence[Sequence[str]]) -> Row:
     """Return the report row about values that must differ between all ranks and devices.
 
-    ``reports`` are the digests of each rank's values, in rank order.
+    ``digests_by_rank`` are the digests of each rank's values, in rank order.
     """
     first: dict[str, tuple[int, int]] = {}
     clashes: list[tuple[tuple[int, int], tuple[int, int]]] = []
-    for rank, digests in enumerate(reports):
+    for rank, digests in enumerate(digests_by_rank):
         for at, part in enumerate(digests):
             there = first.setdefault(part, (rank, at))
             if there != (rank, at):
                 clashes.append((there, (rank, at)))
-    total = sum(map(len, reports))
+    total = sum(map(len, digests_by_rank))
     if not clashes:
-        return ok(check, f"{total} on {len(reports)} rank{'s' if len(reports) > 1 else ''}, all different")
+        return ok(
+            topic, f"{total} on {len(digests_by_rank)} rank{'s' if len(digests_by_rank) > 1 else ''}, all different"
+        )
     (one, i), (other, j) = clashes[0]
     same = (
         f"rank {one} holds the same value at places {i} and {j}"
@@ -126,26 +129,27 @@ def distinct_row(check: str, reports: Sequence[Sequence[str]]) -> Row:
     ranks = {rank for pair in clashes for rank, _ in pair}
     found = f"{same}; {len(clashes)} of {total} are repeated, on {name_ranks(ranks)}"
     return error(
-        check,
+        topic,
         found,
         remedy="Fold in the rank (and the device's number): jax.random.fold_in(key, world.rank),"
         " torch.Generator().manual_seed(seed + world.rank).",
     )
 
 
-def merge_rows(rows: Iterable[tuple[int, Row]], fine: Mapping[str, int]) -> list[Row]:
+def merge_rows(rows_by_rank: Iterable[tuple[int, Row]], ok_counts: Mapping[str, int]) -> list[Row]:
     """Return the report rows of all ranks, equal rows once, each with its ranks (no ranks if all ranks report it).
 
-    ``fine`` counts, by topic, the ranks that found it ok and sent no row. Topics are in the order of their first row.
+    ``ok_counts`` counts, by topic, the ranks that found it ok and sent no row. Topics are in the order of their first
+    row.
     """
     topics: dict[str, dict[Row, list[int]]] = {}
-    for rank, row in rows:
+    for rank, row in rows_by_rank:
         topics.setdefault(row.topic, {}).setdefault(row, []).append(rank)
     found: list[Row] = []
     for topic, groups in topics.items():
         wrong = {row: tuple(ranks) for row, ranks in groups.items() if row.verdict != "ok"}
         if not wrong:
             found.append(next(iter(groups)))
-        unanimous = len(groups) == 1 and not fine.get(topic)
+        unanimous = len(groups) == 1 and not ok_counts.get(topic)
         found += [replace(row, ranks=() if unanimous else ranks) for row, ranks in wrong.items()]
     return found

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 
-def framework(name: str) -> ModuleType | None:
+def import_adapter(name: str) -> ModuleType | None:
     """Return the module ``readiness/jax.py`` or ``readiness/torch.py``; None if that framework is not imported."""
     return import_module(f"allranks.readiness.{name}") if name in sys.modules else None
 
@@ -32,7 +32,7 @@ def array_of(value: object) -> tuple[np.ndarray[Any, Any] | None, bool]:
         state = repr(value.bit_generator.state).encode()
         return np.frombuffer(state, np.uint8).reshape(1, -1), False
     for name in ("jax", "torch"):
-        adapter = framework(name)
+        adapter = import_adapter(name)
         array = adapter.as_array(value) if adapter is not None else None
         if adapter is not None and array is not None:
             return array, name == "jax" and (adapter.is_key(value) or _is_raw_key(array))

@@ -24,7 +24,7 @@ _PROGRAM = f"import hashlib; from jaxlib import xla_client; print({OPTIONS})"
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class FlagsReading:
     """How jaxlib reads flags.
 
     ``digest`` is the digest of its options; ``refused`` is why it refused the flags; ``unknown`` are the unknown flags.
@@ -35,7 +35,7 @@ class Read:
     unknown: tuple[str, ...] = ()
 
 
-def read_in_child(flags: str, environ: Mapping[str, str] | None = None) -> Read:
+def read_in_child(flags: str, environ: Mapping[str, str] | None = None) -> FlagsReading:
     """Start a new process of this Python with ``flags`` as XLA_FLAGS; return how it reads them. Takes about 0.3 s."""
     inherited = {k: v for k, v in (environ or os.environ).items() if not k.startswith("ALLRANKS_")}
     done = subprocess.run(
@@ -47,16 +47,16 @@ def read_in_child(flags: str, environ: Mapping[str, str] | None = None) -> Read:
         check=False,
     )
     if done.returncode == 0:
-        return Read(digest=done.stdout.strip())
+        return FlagsReading(digest=done.stdout.strip())
     if found := _UNKNOWN.search(done.stderr):
         unknown = tuple(found[1].split())
-        return Read(refused=f"XLA does not know {' '.join(unknown)}", unknown=unknown)
+        return FlagsReading(refused=f"XLA does not know {' '.join(unknown)}", unknown=unknown)
     if found := _VALUE.search(done.stderr):
-        return Read(refused=f"XLA cannot read the value {found[1]!r} of --{found[2]}")
+        return FlagsReading(refused=f"XLA cannot read the value {found[1]!r} of --{found[2]}")
     if found := _NO_FILE.search(done.stderr):
-        return Read(refused=f"{found[1]!r} does not begin with --, so XLA looks for a file of that name")
+        return FlagsReading(refused=f"{found[1]!r} does not begin with --, so XLA looks for a file of that name")
     last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return Read(refused=f"XLA ends: {last}")
+    return FlagsReading(refused=f"XLA ends: {last}")
 
 
 def known_flags(flags: Sequence[str]) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ def options_digest() -> str:
     return hashlib.sha256(xla_client.CompileOptions().SerializeAsString()).hexdigest()
 
 
-def devices() -> tuple[int, str]:
+def devices_of_process() -> tuple[int, str]:
     """Return the number of this process's devices, and their kind. Starts the backend."""
     mine = jax.local_devices()
     return len(mine), mine[0].device_kind
@@ -33,7 +33,7 @@ def devices() -> tuple[int, str]:
 
 def thread_pool_row() -> Row | None:
     """Return a report row that says whether un-awaited steps can deadlock; None without several virtual CPUs."""
-    count, kind = devices()
+    count, kind = devices_of_process()
     if kind != "cpu" or count == 1:
         return None
     sizes = agent.load("allranks_agent_xla_threads")

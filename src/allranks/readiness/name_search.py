@@ -21,7 +21,7 @@ _PART = re.compile(rb"\w")
 _KINDS = (".py", ".so")
 
 
-def contains_name(name: str, program: Iterable[Path]) -> bool:
+def contains_name(name: str, program_files: Iterable[Path]) -> bool:
     """Return whether the program's files, or a package that could read ``name``, contain it as a complete word.
 
     For example, _DEFAULT_PG_NCCL_TIMEOUT does not contain NCCL_TIMEOUT. JAX derives the names of its variables from its
@@ -29,7 +29,7 @@ def contains_name(name: str, program: Iterable[Path]) -> bool:
     """
     words = (name.encode(), name.lower().encode()) if name.startswith("JAX_") else (name.encode(),)
     packages = next(found for prefix, found in _PACKAGES.items() if name.startswith(prefix))
-    return any(_contains_word(path, words) for path in chain(program, _source_files(packages)))
+    return any(_contains_word(path, words) for path in chain(program_files, _source_files(packages)))
 
 
 def _source_files(packages: Iterable[str]) -> Iterator[Path]:

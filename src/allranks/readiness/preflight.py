@@ -24,7 +24,7 @@ from allranks.readiness.comparison import (
     first_rank_of_groups,
     merge_rows,
 )
-from allranks.readiness.detect import framework, has_jaxlib
+from allranks.readiness.detect import has_jaxlib, import_adapter
 from allranks.readiness.flags import read_in_child
 from allranks.readiness.name_search import contains_name
 from allranks.report.readiness import Readiness
@@ -36,7 +36,7 @@ _WAITS = re.compile(r"--(xla_\w*(?:terminate|termination|collective)_timeout\w*)
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _CheckRequest:
     """What the user wants to check, beside the checks that always run."""
 
     batch: int | BatchPlan | None
@@ -78,7 +78,7 @@ def preflight(
     Rank 0 prints the table on stderr. Raises NotReady, with the table's errors, on every rank.
     """
     files = code.loaded_files()
-    found = examine(world, _Request(batch, accumulation, data, same or {}, distinct or {}, files))
+    found = run_checks(world, _CheckRequest(batch, accumulation, data, same or {}, distinct or {}, files))
     if world.is_main:
         print(found, file=sys.stderr, flush=True)
     if found.errors:
@@ -93,13 +93,15 @@ def examine_files(world: World, files: Sequence[Path], *, batch: int | None, acc
 
     It neither prints nor raises.
     """
-    return examine(world, _Request(batch, accumulation, None, {}, {}, files))
+    return run_checks(world, _CheckRequest(batch, accumulation, None, {}, {}, files))
 
 
-def examine(world: World, request: _Request) -> Readiness:
+def run_checks(world: World, request: _CheckRequest) -> Readiness:
     """Run the checks of a request, and return the table with the rows of all ranks, the same on every rank."""
     rows, named_values = _check_rank(world, request)
-    parts = {f"distinct: {name}": values.element_digests(value, what=name) for name, value in request.distinct.items()}
+    parts = {
+        f"distinct: {name}": values.element_digests(value, value_name=name) for name, value in request.distinct.items()
+    }
     mine: Value = {
         "rows": [row.to_json() for row in rows if world.is_main or row.verdict != "ok"],
         "fine": [row.topic for row in rows if not world.is_main and row.verdict == "ok"],
@@ -113,7 +115,7 @@ def examine(world: World, request: _Request) -> Readiness:
     differ: dict[str, list[list[int]]] = merged["differ"]
     found = [Row.from_json(row) for row in merged["rows"]]
     if differ:
-        found += _differences(world, differ, by_check)
+        found += _rows_of_differences(world, differ, by_check)
     rows = sorted(found, key=lambda row: row.verdict != "error")
     return Readiness(tuple(rows), tuple(dict.fromkeys(world.hosts)), world.size)
 
@@ -128,7 +130,7 @@ def _merge_reports(reports: Sequence[Value], named_values: Sequence[NamedValue])
     return {"rows": [row.to_json() for row in rows], "differ": differ}
 
 
-def _differences(
+def _rows_of_differences(
     world: World, differ: Mapping[str, list[list[int]]], named_values: Mapping[str, NamedValue]
 ) -> list[Row]:
     """Return the report rows about values that differ. One rank of each group of equal ranks sends its values."""
@@ -151,9 +153,9 @@ def _differences(
     return [Row.from_json(row) for row in world.exchange("preflight", "differences", mine, decide=decide)]
 
 
-def _check_rank(world: World, request: _Request) -> tuple[list[Row], list[NamedValue]]:
+def _check_rank(world: World, request: _CheckRequest) -> tuple[list[Row], list[NamedValue]]:
     """Return this rank's report rows, and the values to compare over ranks."""
-    jax = framework("jax") if world.backend != "torch" else None
+    jax = import_adapter("jax") if world.backend != "torch" else None
     count, kind = jax.devices() if jax is not None else (1, "")
     rows = list(_data_rows(world, request, devices=count, jax=jax is not None))
     if world.local_rank == 0:
@@ -170,14 +172,14 @@ def _check_rank(world: World, request: _Request) -> tuple[list[Row], list[NamedV
     return rows, named_values
 
 
-def _values_to_compare(request: _Request, *, main: bool) -> Iterator[NamedValue]:
+def _values_to_compare(request: _CheckRequest, *, main: bool) -> Iterator[NamedValue]:
     """Yield the values that must be equal on all ranks; only the descriptions of the ``main`` rank are used."""
     files = code.file_digests(request.files)
     text = f"{len(files)} file{'' if len(files) == 1 else 's'} of the program" + (
         _commit_text(request.files) if main else ""
     )
     yield NamedValue("code", files, text, "Copy the same files to every host, and start again.", partial=True)
-    versions = code.versions()
+    versions = code.installed_versions()
     text = ", ".join(f"{name} {versions[name]}" for name in ("python", "jax", "torch", "numpy") if name in versions)
     yield NamedValue("versions", versions, text, "Install the same versions on every host.", partial=True)
     decisive, others = variables.decisive_variables(os.environ), variables.other_variables(os.environ)
@@ -193,7 +195,7 @@ def _values_to_compare(request: _Request, *, main: bool) -> Iterator[NamedValue]
             "Give every rank equally many steps: one with fewer leaves the others waiting.",
         )
     for name, value in request.same.items():
-        text = values.to_json_value(value, what=name)
+        text = values.to_json_value(value, value_name=name)
         yield NamedValue(f"same: {name}", text, "equal on all ranks", "Compute it on rank 0, and world.broadcast() it.")
 
 
@@ -208,7 +210,7 @@ def _commit_text(files: Sequence[Path]) -> str:
     return f", git {commit[:10]}{since}"
 
 
-def _data_rows(world: World, request: _Request, *, devices: int, jax: bool) -> Iterator[Row]:
+def _data_rows(world: World, request: _CheckRequest, *, devices: int, jax: bool) -> Iterator[Row]:
     plan: BatchPlan | None = None
     if isinstance(request.batch, BatchPlan):
         plan = request.batch
@@ -221,11 +223,13 @@ def _data_rows(world: World, request: _Request, *, devices: int, jax: bool) -> I
     if type(request.data).__module__.startswith(f"{__package__.partition('.')[0]}."):
         yield ok("each rank its own rows", "planned by allranks: equal steps, every sample once")
     elif hasattr(request.data, "batch_sampler"):
-        yield from batches.loader_rows(_loader_settings(request.data), plan, rank=world.rank, ranks=world.size, jax=jax)
+        yield from batches.loader_rows(
+            _loader_settings(request.data), plan, rank=world.rank, ranks=world.size, uses_jax=jax
+        )
     elif values.spans_ranks(request.data):
-        yield batches.global_rows(values.array_shapes(request.data), plan)
+        yield batches.global_rows_row(values.array_shapes(request.data), plan)
     else:
-        yield batches.first_rows(values.array_shapes(request.data), plan, devices, request.accumulation)
+        yield batches.first_rows_row(values.array_shapes(request.data), plan, devices, request.accumulation)
 
 
 def _loader_settings(loader: Any) -> batches.LoaderSettings:
@@ -257,7 +261,7 @@ def _flags_row(in_use: bool) -> Row:
         return error(
             "XLA flags", read.refused, remedy="Remove it from XLA_FLAGS: every process that starts JAX ends there."
         )
-    jax = framework("jax")
+    jax = import_adapter("jax")
     if not in_use or jax is None:
         return ok("XLA flags", f"{len(flags.split())} are known to this jaxlib")
     if jax.options_digest() != read.digest:
@@ -274,7 +278,7 @@ def _timeout_rows() -> Iterator[Row]:
     requested = os.environ.get("ALLRANKS_RENDEZVOUS_TIMEOUT")
     flags = dict(_WAITS.findall(os.environ.get("XLA_FLAGS", "")))
     text = [", ".join(f"{name.removeprefix('xla_')} {value}" for name, value in flags.items()) or _DEFAULT_WAITS]
-    torch = framework("torch")
+    torch = import_adapter("torch")
     limit = torch.group_timeout() if torch is not None else None
     if limit is not None:
         text.append(f"torch's group: {limit:g} s")

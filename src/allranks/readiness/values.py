@@ -17,10 +17,10 @@ from allranks.errors import AllranksError
 from allranks.readiness.detect import array_of
 
 
-def to_json_value(value: object, *, what: str) -> Any:
+def to_json_value(value: object, *, value_name: str) -> Any:
     """Return a value as a JSON value; an array becomes a text with its dtype, shape and digest.
 
-    ``what`` names the value in errors. Raises AllranksError for values that cannot be compared.
+    ``value_name`` names the value in errors. Raises AllranksError for values that cannot be compared.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -33,27 +33,27 @@ def to_json_value(value: object, *, what: str) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): to_json_value(one, what=f"{what}.{key}") for key, one in value.items()}
+        return {str(key): to_json_value(one, value_name=f"{value_name}.{key}") for key, one in value.items()}
     if isinstance(value, set | frozenset):
-        return sorted((to_json_value(one, what=what) for one in value), key=repr)
+        return sorted((to_json_value(one, value_name=value_name) for one in value), key=repr)
     array, _ = array_of(value)
     if array is not None:
         return f"{array.dtype}{list(array.shape)} {_array_digest(array)[:12]}"
     if isinstance(value, Sequence):
-        return [to_json_value(one, what=f"{what}[{at}]") for at, one in enumerate(value)]
+        return [to_json_value(one, value_name=f"{value_name}[{at}]") for at, one in enumerate(value)]
     raise AllranksError(
-        f"{what}: expected a value that can be compared over ranks, found a {type(value).__qualname__}.",
+        f"{value_name}: expected a value that can be compared over ranks, found a {type(value).__qualname__}.",
         remedy="Give JSON values, dataclasses, arrays, keys or generators: vars(config), config.to_dict().",
     )
 
 
-def element_digests(value: object, *, what: str) -> list[str]:
+def element_digests(value: object, *, value_name: str) -> list[str]:
     """Return a digest of each element that must differ from all others: of each key, seed, or row of an array."""
     if isinstance(value, list | tuple):
-        return [part for at, one in enumerate(value) for part in element_digests(one, what=f"{what}[{at}]")]
+        return [part for at, one in enumerate(value) for part in element_digests(one, value_name=f"{value_name}[{at}]")]
     array, keys = array_of(value)
     if array is None:
-        return [show(digest(repr(to_json_value(value, what=what))))]
+        return [show(digest(repr(to_json_value(value, value_name=value_name))))]
     if keys:
         array = array.reshape(-1, array.shape[-1])
     return [_array_digest(row) for row in array] if array.ndim else [_array_digest(array)]

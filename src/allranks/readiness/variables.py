@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from allranks.findings import Row, ok, warning
-from allranks.names.variables import IMAGES, MEANT, NAMES, PLUGINS, nearest
+from allranks.names.variables import IMAGES, MEANT, NAMES, PLUGINS, nearest_variable
 
 # These change the result, or how ranks communicate: they must be equal.
 _DECISIVE = ("JAX_", "XLA_", "TORCH_", "NCCL_", "GLOO_", "LIBTPU_", "FLAX_", "NVTE_", "CUBLAS_", "PYTORCH_")
@@ -33,13 +33,13 @@ _LOCAL = frozenset(
 )
 
 
-def unread_row(environ: Mapping[str, str], read: Callable[[str], bool]) -> Row:
+def unread_row(environ: Mapping[str, str], is_read: Callable[[str], bool]) -> Row:
     """Return a report row with the variables that nothing reads.
 
-    ``read(name)`` says whether installed code contains the name; it is called for unknown names. Only names with the
+    ``is_read(name)`` says whether installed code contains the name; it is called for unknown names. Only names with the
     prefixes of JAX, XLA, torch, NCCL and Gloo are checked.
     """
-    found = [name for name in sorted(environ) if _is_unknown(name, environ) and not read(name)]
+    found = [name for name in sorted(environ) if _is_unknown(name, environ) and not is_read(name)]
     if not found:
         return ok("environment", "every JAX_, XLA_, TORCH_, NCCL_ and GLOO_ variable is read")
     return warning(
@@ -57,7 +57,7 @@ def _is_unknown(name: str, environ: Mapping[str, str]) -> bool:
 def _advice_on_name(name: str) -> str:
     if name in MEANT:
         return f"for {name}: {MEANT[name]}"
-    close = nearest(name)
+    close = nearest_variable(name)
     return f"did you mean {close}" if close else f"unset {name}, which has no effect"
 
 

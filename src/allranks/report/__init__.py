@@ -2,4 +2,4 @@
 
 from allranks.report.columns import character_width as character_width
 from allranks.report.columns import display_width as display_width
-from allranks.report.columns import table as table
+from allranks.report.columns import format_table as format_table

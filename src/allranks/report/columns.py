@@ -23,7 +23,7 @@ def character_width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, indent: str = "") -> str:
+def format_table(column_headers: Sequence[str], rows: Iterable[Sequence[object]], *, indent: str = "") -> str:
     """Return an aligned table: the headers, a line of dashes, one line per row.
 
     No newline at the end, no blanks at line ends. A column of numbers (``12``, ``1.5 s``, ``127 MB``) is aligned right,
@@ -32,12 +32,12 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, indent: s
     """
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     for row in cells:
-        if len(row) != len(headers):
-            raise ValueError(f"a row of {len(row)} cells under {len(headers)} headers: {row}")
-    columns = [[row[at] for row in cells] for at in range(len(headers))]
-    widths = [max(map(display_width, [head, *column])) for head, column in zip(headers, columns, strict=True)]
+        if len(row) != len(column_headers):
+            raise ValueError(f"a row of {len(row)} cells under {len(column_headers)} headers: {row}")
+    columns = [[row[at] for row in cells] for at in range(len(column_headers))]
+    widths = [max(map(display_width, [head, *column])) for head, column in zip(column_headers, columns, strict=True)]
     right = [_is_numeric(column) for column in columns]
-    lines = [headers, ["-" * width for width in widths], *cells]
+    lines = [column_headers, ["-" * width for width in widths], *cells]
     return "\n".join((indent + "  ".join(map(_pad_cell, line, widths, right))).rstrip() for line in lines)
 
 

@@ -50,17 +50,21 @@ class Rehearsed:
     is_complete: bool = False
 
 
-def read(document: Any, where: str, root: str) -> Rehearsed:
-    """Return what a JSON document of a rehearsal says, with paths relative to the folder ``root``.
+def read_rehearsal(document: Any, document_path: str, project_root: str) -> Rehearsed:
+    """Return what a JSON document of a rehearsal says, with paths relative to the folder ``project_root``.
 
-    If the rehearsal was made on another machine, its folder is taken for ``root``. Raises ConfigWrong, which names
-    ``where``.
+    If the rehearsal was made on another machine, its folder is taken for ``project_root``. Raises ConfigWrong, which
+    names ``document_path``.
     """
     try:
         facts = document["rehearsal"]
         folder = facts["root"]
-        near = folder == root or folder.startswith(f"{root}/") or root.startswith(f"{folder.rstrip('/')}/")
-        base = posixpath.relpath(folder, root) if near else "."
+        near = (
+            folder == project_root
+            or folder.startswith(f"{project_root}/")
+            or project_root.startswith(f"{folder.rstrip('/')}/")
+        )
+        base = posixpath.relpath(folder, project_root) if near else "."
         lines = {
             _path(base, path): {int(line): int(ranks) for ranks, some in by.items() for line in some}
             for path, by in facts["lines"]["files"].items()
@@ -70,7 +74,7 @@ def read(document: Any, where: str, root: str) -> Rehearsed:
         return Rehearsed(int(facts["ranks"]), runs, faults, lines, bool(facts["lines"]["complete"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigWrong(
-            f"{where}: no report of a rehearsal ({type(error).__name__}: {error}).",
+            f"{document_path}: no report of a rehearsal ({type(error).__name__}: {error}).",
             remedy="Write it with allranks rehearse --output-format json --output-file FILE.",
         ) from error
 
@@ -89,9 +93,9 @@ def _place(one: Mapping[str, Any], base: str) -> Place:
     return Place(_path(base, one["path"]), one["line"], one["column"], one["end_line"], one["end_column"])
 
 
-def confirm(finding: Finding, rehearsed: Rehearsed) -> Confirmation:
+def confirm_finding(finding: Finding, rehearsed: Rehearsed) -> Confirmation:
     """Return what a rehearsal says about a finding in code that was only read."""
-    if fault := next((one for one in rehearsed.faults if _is_of(one, finding)), None):
+    if fault := next((one for one in rehearsed.faults if _is_same_fault(one, finding)), None):
         return Confirmation("confirmed", f"confirmed by the rehearsal: {fault.code} {fault.message}")
     lines = rehearsed.lines.get(finding.place.path, {})
     first, last = finding.place.line, max(finding.place.line, finding.place.end_line)
@@ -106,7 +110,7 @@ def confirm(finding: Finding, rehearsed: Rehearsed) -> Confirmation:
     return Confirmation("not known to run", "not known: no rank was seen at this line (allranks rehearse --lines)")
 
 
-def _is_of(fault: SeenFault, finding: Finding) -> bool:
+def _is_same_fault(fault: SeenFault, finding: Finding) -> bool:
     """Return whether a finding of a rehearsal is about the fault that was found by reading.
 
     It is if their statements are the same, or if they have one code and share a line of their evidence.
@@ -123,7 +127,7 @@ def _overlap(a: Place, b: Place) -> bool:
 
 def with_rehearsal(report: Report, rehearsed: Rehearsed) -> Report:
     """Return the report of a check in which each finding has a note about the rehearsal, and a row sums them up."""
-    found = {finding: confirm(finding, rehearsed) for finding in report.findings}
+    found = {finding: confirm_finding(finding, rehearsed) for finding in report.findings}
     noted = {one: replace(one, notes=(*one.notes, Note(said.text))) for one, said in found.items()}
     return replace(
         report,
@@ -136,9 +140,9 @@ def with_rehearsal(report: Report, rehearsed: Rehearsed) -> Report:
 
 def rehearsal_row(findings: Sequence[Finding], found: Mapping[Finding, Confirmation], rehearsed: Rehearsed) -> Row:
     """Return the row of a check's report about a rehearsal, with the faults that only the rehearsal has."""
-    new = [one for one in rehearsed.faults if not any(_is_of(one, finding) for finding in findings)]
+    new = [one for one in rehearsed.faults if not any(_is_same_fault(one, finding) for finding in findings)]
     runs = f"{count(rehearsed.runs, 'run')} of {count(rehearsed.ranks, 'rank')}"
-    summary = Note(f"{runs}: {counted(found.values())}")
+    summary = Note(f"{runs}: {count_states(found.values())}")
     notes = [Note(f"{one.code} {one.message} (seen by the rehearsal alone)", one.place) for one in new]
     verdict: Verdict = "ok"
     if any(one.severity == "error" for one in rehearsed.faults):
@@ -150,12 +154,12 @@ def rehearsal_row(findings: Sequence[Finding], found: Mapping[Finding, Confirmat
 
 def check_row(findings: Sequence[Finding], rehearsed: Rehearsed) -> Row:
     """Return the row of a rehearsal's report about what is found by reading the code."""
-    found = {finding: confirm(finding, rehearsed) for finding in findings}
+    found = {finding: confirm_finding(finding, rehearsed) for finding in findings}
     notes = [Note(f"{one.code} {one.message} ({said.text})", one.place) for one, said in found.items()]
-    return Row("check", "ok" if not findings else "warning", (Note(counted(found.values())), *notes))
+    return Row("check", "ok" if not findings else "warning", (Note(count_states(found.values())), *notes))
 
 
-def counted(found: Iterable[Confirmation]) -> str:
+def count_states(found: Iterable[Confirmation]) -> str:
     """Return the numbers of findings in each state, as text: ``2 findings: 1 confirmed, 1 not run``."""
     numbers = Counter(one.state for one in found)
     total = count(sum(numbers.values()), "finding") + " by reading the code"

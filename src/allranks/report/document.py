@@ -15,10 +15,10 @@ from allranks.report.timeline import RehearsalFacts
 
 def as_json(report: Report) -> str:
     """Return the report as JSON text: ``{"findings": [...], "readiness": [...], "summary": {...}}``."""
-    return json.dumps(document(report), indent=1)
+    return json.dumps(report_document(report), indent=1)
 
 
-def document(report: Report) -> dict[str, Any]:
+def report_document(report: Report) -> dict[str, Any]:
     """Return the report as a dict of JSON values."""
     place = partial(_place_document, report)
     return {
@@ -52,11 +52,14 @@ def _rehearsal(facts: RehearsalFacts) -> dict[str, Any]:
         "ranks": facts.ranks,
         "failure": facts.failure,
         "runs": runs,
-        "lines": {"complete": facts.is_complete, "files": {path: _lines(by) for path, by in facts.lines.items()}},
+        "lines": {
+            "complete": facts.is_complete,
+            "files": {path: _lines_by_rank_count(by) for path, by in facts.lines.items()},
+        },
     }
 
 
-def _lines(ranks_by_line: Mapping[int, int]) -> dict[str, list[int]]:
+def _lines_by_rank_count(ranks_by_line: Mapping[int, int]) -> dict[str, list[int]]:
     """Return the lines by how many ranks were seen at them: ``{"2": [1, 2, 7], "1": [9]}``."""
     found: dict[str, list[int]] = {}
     for line, ranks in sorted(ranks_by_line.items()):

@@ -27,13 +27,13 @@ class Mark:
     primary: bool = False
 
 
-def excerpt(source: Source, marks: Sequence[Mark], gutter: int, paint: Ink) -> list[str]:
+def marked_excerpt(source: Source, marks: Sequence[Mark], number_width: int, paint: Ink) -> list[str]:
     """Return the marked lines and one line around each, with ``...`` in place of omitted lines.
 
-    ``gutter`` is the width of the line numbers.
+    ``number_width`` is the width of the line numbers.
     """
     wanted = sorted({line for mark in marks for line in _lines_about(mark.place, source)})
-    bar = paint(" " * gutter + " |", "blue")
+    bar = paint(" " * number_width + " |", "blue")
     shown, last = [bar], None
     for line in wanted:
         cell = source.cell(line)
@@ -42,7 +42,11 @@ def excerpt(source: Source, marks: Sequence[Mark], gutter: int, paint: Ink) -> l
         last = line
         number = line - cell.first + 1 if cell else line
         shown += _marked_line(
-            source.line(line), paint(f"{number:>{gutter}} |", "blue"), bar, list(_marks_on_line(marks, line)), paint
+            source.line(line),
+            paint(f"{number:>{number_width}} |", "blue"),
+            bar,
+            list(_marks_on_line(marks, line)),
+            paint,
         )
     return [*shown, bar]
 

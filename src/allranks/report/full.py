@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from allranks.findings import Finding, Note, Place
 from allranks.report.base import Report, Source, summary, visible
-from allranks.report.excerpt import Mark, excerpt
-from allranks.report.ink import Ink, ink
+from allranks.report.excerpt import Mark, marked_excerpt
+from allranks.report.ink import Ink, make_painter
 from allranks.report.readiness import WIDTH, readiness_table
 
 _MOST = 3
@@ -16,7 +16,7 @@ _MOST = 3
 
 def full(report: Report, *, colour: bool = False) -> str:
     """Return the report as text: the findings as ruff shows them, the readiness table, and the count."""
-    paint = ink(colour)
+    paint = make_painter(colour)
     parts = [*(finding_in_full(report, finding, paint) for finding in report.findings)]
     if report.rows:
         parts.append(readiness_table(report.rows, paint, most=_MOST, where=report.line_of))
@@ -25,7 +25,7 @@ def full(report: Report, *, colour: bool = False) -> str:
 
 def concise(report: Report, *, colour: bool = False) -> str:
     """Return the report as text with one line per finding, ``path:line:col: AR101 message``, and the count."""
-    paint = ink(colour)
+    paint = make_painter(colour)
     lines = [
         f"{paint(report.where(finding.place), 'bold')}: {paint(finding.code, finding.severity)}"
         f"{_star(finding)} {_line(finding.message)}"
@@ -42,7 +42,7 @@ def finding_in_full(report: Report, finding: Finding, paint: Ink) -> str:
     told = [note for note in finding.notes if note.place is None or not report.sources.get(note.place.path)]
     for arrow, place, source, marks in _snippets(report, finding):
         lines.append(f"{' ' * gutter}{paint(arrow, 'blue')} {report.where(place)}")
-        lines += excerpt(source, marks, gutter, paint) if source.lines else []
+        lines += marked_excerpt(source, marks, gutter, paint) if source.lines else []
     for word, text in _words(report, finding, told):
         lines += _wrapped(f"{' ' * gutter} {paint('=', 'blue')} {paint(word, 'bold')}: ", text, gutter + len(word) + 5)
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from itertools import groupby
 from allranks.findings import Finding, Note, Place
 from allranks.report.base import Report, count, title, verdict_of, visible
 from allranks.report.page_style import SCRIPT, STYLE
-from allranks.report.readiness import evidence_of
+from allranks.report.readiness import evidence_texts
 from allranks.report.timeline import RehearsalFacts
 from allranks.report.timeline_page import timeline_section
 
@@ -67,7 +67,7 @@ def _not_seen(report: Report) -> Iterator[str]:
         return
     yield "<h2>Not seen</h2><table><tbody>"
     for row in rows:
-        why = "<br>".join(_prose(text) for text in evidence_of(row, most=MOST, where=report.line_of))
+        why = "<br>".join(_prose(text) for text in evidence_texts(row, most=MOST, where=report.line_of))
         yield f"<tr><td>{_text(row.topic)}<td class=why>{why}</tr>"
     yield "</tbody></table>"
 
@@ -115,7 +115,7 @@ def _readiness(report: Report) -> Iterator[str]:
         return
     yield "<h2>Readiness</h2><table><thead><tr><th>topic<th>verdict<th>evidence</tr></thead><tbody>"
     for row in report.rows:
-        told = "<br>".join(_prose(text) for text in evidence_of(row, most=MOST, where=report.line_of))
+        told = "<br>".join(_prose(text) for text in evidence_texts(row, most=MOST, where=report.line_of))
         kind = row.verdict.replace(" ", "-")
         yield f'<tr><td>{_text(row.topic)}<td><span class="verdict {kind}">{row.verdict}</span><td>{told}</tr>'
     yield "</tbody></table>"

@@ -20,7 +20,7 @@ _CODES = {
 }
 
 
-def ink(colour: bool) -> Ink:
+def make_painter(colour: bool) -> Ink:
     """Return a function that colours a text in a style.
 
     Without ``colour``, or for an unknown style, the function returns the text unchanged.

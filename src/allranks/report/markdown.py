@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from allranks.findings import Finding, Note
 from allranks.report.base import Report, summary, title, visible
-from allranks.report.readiness import evidence_of
+from allranks.report.readiness import evidence_texts
 
 SIGNS = {"ok": "✅", "warning": "⚠️", "error": "❌", "not seen": "-", "not determined": "?"}
 MOST_LINES, MOST = 6, 8
@@ -27,7 +27,7 @@ def _table(report: Report) -> Iterator[str]:
     yield "| readiness | | evidence |"
     yield "|---|---|---|"
     for row in report.rows:
-        told = "<br>".join(_text(text) for text in evidence_of(row, most=MOST, where=report.line_of))
+        told = "<br>".join(_text(text) for text in evidence_texts(row, most=MOST, where=report.line_of))
         yield f"| {row.topic} | {SIGNS[row.verdict]} {row.verdict} | {told} |"
 
 

@@ -14,11 +14,11 @@ from allranks.report.base import Report
 Seen: TypeAlias = Callable[[str], str]
 
 
-def moved(report: Report, root: str, here: str) -> Report:
-    """Return the report with paths relative to the folder ``here`` instead of ``root``. Both folders are absolute."""
-    if root == here:
+def rebase_report_paths(report: Report, root: str, target_folder: str) -> Report:
+    """Return the report with paths relative to ``target_folder`` instead of ``root``; both are absolute folders."""
+    if root == target_folder:
         return report
-    seen = partial(_path, root, here)
+    seen = partial(_path, root, target_folder)
     findings = {finding: _finding(finding, seen) for finding in report.findings}
     rows = tuple(replace(row, evidence=tuple(_note(note, seen) for note in row.evidence)) for row in report.rows)
     sources = {seen(path): source for path, source in report.sources.items()}

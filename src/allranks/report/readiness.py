@@ -11,8 +11,8 @@ from typing import Any
 from allranks.errors import name_ranks
 from allranks.findings import VERDICTS, Note, Place, Row
 from allranks.report.base import count, visible
-from allranks.report.columns import table
-from allranks.report.ink import Ink, ink
+from allranks.report.columns import format_table
+from allranks.report.ink import Ink, make_painter
 
 WIDTH, _NARROWEST = 118, 30
 
@@ -36,10 +36,10 @@ class Readiness:
     @property
     def problems(self) -> str:
         """The errors as text, one line each: what is wrong, and what to do about it."""
-        return "\n".join(f"{row.topic}: {'; '.join(evidence_of(row))}. {row.remedy}" for row in self.errors)
+        return "\n".join(f"{row.topic}: {'; '.join(evidence_texts(row))}. {row.remedy}" for row in self.errors)
 
     def __str__(self) -> str:
-        return self.text(ink(False))
+        return self.text(make_painter(False))
 
     def text(self, paint: Ink, *, width: int = WIDTH) -> str:
         """Return the same text as ``str()``, at most ``width`` columns wide, with colours."""
@@ -88,8 +88,8 @@ def readiness_table(
     rows = list(rows)
     columns = [max(len(row.topic) for row in rows), max(len(row.verdict) for row in rows)]
     room = max(_NARROWEST, width - sum(columns) - 4)
-    cells = [cell for row in rows for cell in _cells(row, evidence_of(row, most=most, where=where), room)]
-    head, rule, *lines = table(("readiness", "", "evidence"), cells).splitlines()
+    cells = [cell for row in rows for cell in _cells(row, evidence_texts(row, most=most, where=where), room)]
+    head, rule, *lines = format_table(("readiness", "", "evidence"), cells).splitlines()
     at = len(rule.split("  ", 1)[0]) + 2
     painted = [
         line[:at] + paint(verdict, verdict) + line[at + len(verdict) :]
@@ -98,7 +98,7 @@ def readiness_table(
     return "\n".join([paint(head, "bold"), rule, *painted])
 
 
-def evidence_of(row: Row, *, most: int | None = None, where: Callable[[Place], str] = str) -> list[str]:
+def evidence_texts(row: Row, *, most: int | None = None, where: Callable[[Place], str] = str) -> list[str]:
     """Return the evidence of a row as texts, each with its place (``train.py:41: 4 checkpoint writes``).
 
     The first text names the ranks that report it. At most ``most`` texts are returned, and then how many more there

@@ -17,10 +17,10 @@ LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 def sarif(report: Report) -> str:
     """Return the report as SARIF text: one run with rules, results, related places, fixes and fingerprints."""
-    return json.dumps(log(report), indent=1)
+    return json.dumps(sarif_log(report), indent=1)
 
 
-def log(report: Report) -> dict[str, Any]:
+def sarif_log(report: Report) -> dict[str, Any]:
     """Return the SARIF log as a dict of JSON values. Columns count code points; paths are relative to the root."""
     index = {rule.code: at for at, rule in enumerate(report.rules)}
     driver: dict[str, Any] = {"name": report.tool, "version": report.version}
@@ -32,7 +32,7 @@ def log(report: Report) -> dict[str, Any]:
             "shortDescription": {"text": rule.summary or rule.name},
             "help": {"text": f"allranks explain {rule.code}"},
             "defaultConfiguration": {"level": LEVELS[severities[rule.code]]},
-            **_properties(rule),
+            **_precision_properties(rule),
         }
         for rule in report.rules
     ]
@@ -41,7 +41,7 @@ def log(report: Report) -> dict[str, Any]:
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _properties(rule: RuleNote) -> dict[str, Any]:
+def _precision_properties(rule: RuleNote) -> dict[str, Any]:
     """Return the rule's precision in SARIF's words, as a dict; an empty dict if it is not known."""
     if rule.precision is None:
         return {}
@@ -78,10 +78,12 @@ def _related(report: Report, notes: tuple[Note, ...]) -> Iterator[dict[str, Any]
 
 
 def _location(report: Report, place: Place) -> dict[str, Any]:
-    return {"physicalLocation": {"artifactLocation": {"uri": quote(place.path)}, "region": _region(report, place)}}
+    return {
+        "physicalLocation": {"artifactLocation": {"uri": quote(place.path)}, "region": _sarif_region(report, place)}
+    }
 
 
-def _region(report: Report, place: Place) -> dict[str, int]:
+def _sarif_region(report: Report, place: Place) -> dict[str, int]:
     """Return the SARIF region of a place. SARIF cannot name a cell: in a notebook it is line 1, as in ruff."""
     if _in_notebook(report, place):
         return {"startLine": 1}
@@ -94,7 +96,7 @@ def _region(report: Report, place: Place) -> dict[str, int]:
 
 
 def _change(report: Report, edit: Edit) -> dict[str, Any]:
-    replacement = {"deletedRegion": _region(report, edit.place), "insertedContent": {"text": edit.text}}
+    replacement = {"deletedRegion": _sarif_region(report, edit.place), "insertedContent": {"text": edit.text}}
     return {"artifactLocation": {"uri": quote(edit.place.path)}, "replacements": [replacement]}
 
 

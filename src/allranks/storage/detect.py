@@ -28,7 +28,7 @@ def open_storage(where: str | os.PathLike[str] | Storage, *, direct: bool = Fals
     if not separator:
         return LocalStorage(address, direct=direct)
     if scheme == "file":
-        return LocalStorage(path_of(address), direct=direct)
+        return LocalStorage(path_of_file_address(address), direct=direct)
     if scheme not in CLOUDS:
         known = ", ".join(f"{cloud}://" for cloud in ("file", *CLOUDS))
         raise StorageError(f"{address!r} names no storage: expected a path or one of {known}, found {scheme}://.")
@@ -42,12 +42,12 @@ def open_storage(where: str | os.PathLike[str] | Storage, *, direct: bool = Fals
     return ObjectStorage(address)
 
 
-def place_of(storage: Storage) -> str:
+def canonical_place(storage: Storage) -> str:
     """Return one name for a storage, the same for every address that leads to it: symbolic links are resolved."""
     return os.path.realpath(storage.url) if isinstance(storage, LocalStorage) else storage.url
 
 
-def path_of(address: str) -> str:
+def path_of_file_address(address: str) -> str:
     """Return the path of a ``file://`` address. Raises StorageError if the address names another host."""
     parts = urlsplit(address)
     if parts.netloc not in ("", "localhost") or not parts.path:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from .base import PAGE, BlockSource, Entry
 from .new_file import NewFile
-from .os_errors import existing_file, link_in_path, split_path, storage_error, truncated
-from .pull import pull
+from .os_errors import existing_file_error, link_in_path_error, split_path, storage_error, truncated_file_error
+from .pull import pull_blocks
 
 _MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -58,7 +58,7 @@ class LocalStorage:
 
         try:
             try:
-                pull(source, sink, threads=self._writers)
+                pull_blocks(source, sink, thread_count=self._writers)
                 with self._translate_errors("write", path):
                     file.sync()
             finally:
@@ -96,20 +96,20 @@ class LocalStorage:
         with self._translate_errors("read", path):
             if self._direct and left:
                 count = _read_direct(f"{self._root}/{path}", offset, left[0])
-                offset, left = offset + count, _after(left, count)
+                offset, left = offset + count, _buffers_after(left, count)
             fd = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)  # a Path would take longer than the read
             try:
                 while left:
                     count = os.preadv(fd, left[:_MOST_BUFFERS], offset)
                     if not count:
                         until = offset + sum(map(len, left))
-                        raise truncated(path, self.url, until=until, size=os.fstat(fd).st_size)
+                        raise truncated_file_error(path, self.url, requested_end=until, size=os.fstat(fd).st_size)
                     offset += count
-                    left = _after(left, count)
+                    left = _buffers_after(left, count)
             finally:
                 os.close(fd)
 
-    def hint(self, path: str, offset: int, count: int) -> None:
+    def prefetch_bytes(self, path: str, offset: int, count: int) -> None:
         """Ask the system to load bytes of a file into the page cache, without waiting. A missing file is no error."""
         with suppress(OSError):
             fd = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
@@ -170,7 +170,7 @@ class LocalStorage:
                 except OSError as error:
                     if error.errno in _MAY_BE_LINK and stat.S_ISLNK(os.lstat(name, dir_fd=opened).st_mode):
                         where = "/".join(folders)
-                        raise link_in_path(where, name, self.url) from error
+                        raise link_in_path_error(where, name, self.url) from error
                     raise
                 os.close(opened)
                 opened = below
@@ -183,8 +183,9 @@ class LocalStorage:
 
     @contextmanager
     def _translate_errors(self, doing: str, path: str, *, needs: int | None = None) -> Iterator[None]:
-        """Raise StorageError in place of an OSError of the block. ``needs``: the bytes to be written; if the disk is
-        full, the message compares them with the free space.
+        """Raise StorageError in place of an OSError of the block.
+
+        ``needs``: the bytes to be written; if the disk is full, the message compares them with the free space.
         """
         try:
             yield
@@ -230,10 +231,10 @@ class LocalStorage:
             os.close(os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         except FileExistsError:
             why = f", or a process is writing it: {claim} exists (if the process has died, remove it)"
-            raise existing_file(path, self.url, why) from None
+            raise existing_file_error(path, self.url, why) from None
         try:
             if where.exists():
-                raise existing_file(path, self.url)
+                raise existing_file_error(path, self.url)
             temporary.rename(where)
         finally:
             claim.unlink()
@@ -279,7 +280,7 @@ def _sync(folder: int) -> None:
             raise
 
 
-def _after(buffers: Sequence[memoryview], count: int) -> list[memoryview]:
+def _buffers_after(buffers: Sequence[memoryview], count: int) -> list[memoryview]:
     """Return the rest of the buffers after their first ``count`` bytes."""
     for index, buffer in enumerate(buffers):
         if count < len(buffer):

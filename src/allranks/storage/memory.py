@@ -22,8 +22,8 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from .base import PAGE, BlockSource, Entry
-from .os_errors import split_path, storage_error, truncated
-from .pull import pull
+from .os_errors import split_path, storage_error, truncated_file_error
+from .pull import pull_blocks
 
 T = TypeVar("T")
 Effect = Literal["none", "torn", "whole"]
@@ -31,7 +31,7 @@ Effect = Literal["none", "torn", "whole"]
 _VERBS = dict.fromkeys(("create", "block", "finish"), "write")
 
 
-class Crashed(BaseException):
+class SimulatedCrash(BaseException):
     """Raised by the operation at which the simulated process dies, and by every later operation of that process."""
 
 
@@ -134,7 +134,7 @@ class MemoryStorage:
 
     # Faults of the process, for tests.
 
-    def process(self, *, before: Callable[[str, str], None] | None = None) -> MemoryStorage:
+    def new_process(self, *, before: Callable[[str, str], None] | None = None) -> MemoryStorage:
         """Return a new process on the same disk: another rank, or the same rank after a restart."""
         return self._process_on(self._disk, before)
 
@@ -146,7 +146,9 @@ class MemoryStorage:
         """
         self._crash = (operation, effect)
 
-    def fail(self, operation: str, pattern: str = "*", *, times: int = 1, error: BaseException | None = None) -> None:
+    def fail_operation(
+        self, operation: str, pattern: str = "*", *, times: int = 1, error: BaseException | None = None
+    ) -> None:
         """Make the next ``times`` operations of a name (``*``: any) on matching paths raise before they have an effect.
 
         ``error``: what is raised; an OSError is translated to the StorageError for it. Default: an EIO of the device.
@@ -160,29 +162,29 @@ class MemoryStorage:
         with self._disk.lock:
             return self._process_on(self._disk.after_power_cut(random.Random(seed)), None)
 
-    def flip(self, path: str, byte: int, bit: int = 0) -> None:
+    def flip_bit(self, path: str, byte_index: int, bit_index: int = 0) -> None:
         """Invert one bit of a file."""
         with self._disk.lock:
-            self._disk.files[path][byte] ^= 1 << bit
+            self._disk.files[path][byte_index] ^= 1 << bit_index
 
-    def truncate(self, path: str, size: int) -> None:
+    def truncate_file(self, path: str, size: int) -> None:
         """Truncate a file to ``size`` bytes."""
         with self._disk.lock:
             del self._disk.files[path][size:]
 
-    def swap(self, one: str, other: str) -> None:
+    def swap_files(self, path: str, other_path: str) -> None:
         """Exchange the contents of two files."""
         with self._disk.lock:
             files = self._disk.files
-            files[one], files[other] = files[other], files[one]
+            files[path], files[other_path] = files[other_path], files[path]
 
-    def lose(self, path: str) -> None:
+    def remove_uncounted(self, path: str) -> None:
         """Remove an existing file. This is not counted as an operation of the process."""
         with self._disk.lock:
             del self._disk.files[path]
             self._disk.unfinished.discard(path)
 
-    def files(self) -> dict[str, bytes]:
+    def file_contents(self) -> dict[str, bytes]:
         """Return the content of every file by path, as processes see it."""
         with self._disk.lock:
             return {path: bytes(data) for path, data in sorted(self._disk.files.items())}
@@ -199,7 +201,7 @@ class MemoryStorage:
             self._run_operation("block", path, partial(disk.store, path, offset, data), half)
 
         try:
-            pull(source, sink, threads=1)
+            pull_blocks(source, sink, thread_count=1)
             self._run_operation("finish", path, partial(disk.unfinished.discard, path), lambda: None)
         except BaseException:
             with disk.lock:
@@ -223,7 +225,7 @@ class MemoryStorage:
             file, at = self._disk.file(path), offset
             until = offset + sum(buffer.nbytes for buffer in into)
             if until > len(file):
-                raise truncated(path, self.url, until=until, size=len(file))
+                raise truncated_file_error(path, self.url, requested_end=until, size=len(file))
             for buffer in into:
                 buffer.cast("B")[:] = file[at : at + buffer.nbytes]
                 at += buffer.nbytes
@@ -256,7 +258,7 @@ class MemoryStorage:
             self._before(operation, path)
         with self._disk.lock:
             if self.crashed:
-                raise Crashed(f"{operation} {path!r}: this process crashed before")
+                raise SimulatedCrash(f"{operation} {path!r}: this process crashed before")
             self.log.append((operation, path))
             try:
                 self._perhaps_crash(operation, path, effect, half or effect)
@@ -272,7 +274,7 @@ class MemoryStorage:
             return
         self.crashed = True
         {"none": lambda: None, "torn": half, "whole": effect_whole}[self._crash[1]]()
-        raise Crashed(f"{operation} {path!r}: operation {len(self.log)}, effect {self._crash[1]}")
+        raise SimulatedCrash(f"{operation} {path!r}: operation {len(self.log)}, effect {self._crash[1]}")
 
     def _perhaps_fail(self, operation: str, path: str) -> None:
         for plan in self._plans:

@@ -19,8 +19,8 @@ from obstore.store import from_url
 from allranks.errors import StorageError
 
 from .base import BLOCK, BlockSource, Entry
-from .os_errors import existing_file, missing_file, split_path, truncated
-from .pull import blocks_of
+from .os_errors import existing_file_error, missing_file_error, split_path, truncated_file_error
+from .pull import count_blocks
 
 _TOKEN = "allranks"  # noqa: S105  the name of a metadata field
 _MOST_PARTS = 10_000  # of one upload, for S3
@@ -74,12 +74,12 @@ class ObjectStorage:
         A file of at most one BLOCK is checked when the write ends, too. For larger files services accept no condition.
         Names of shard files are therefore made unique by a nonce.
         """
-        blocks = _Blocks(source)
+        blocks = _CopiedBlocks(source)
         if source.size <= BLOCK:
-            self._create(path, b"".join(blocks))
+            self._create_object(path, b"".join(blocks))
             return
         if self.size(path) is not None:
-            raise existing_file(path, self._url)
+            raise existing_file_error(path, self._url)
         token = secrets.token_hex(16)
         try:
             with self._translate_errors("write", path, unless=blocks):
@@ -89,16 +89,16 @@ class ObjectStorage:
                     blocks,
                     attributes={_TOKEN: token},
                     use_multipart=True,
-                    chunk_size=BLOCK * -(-blocks_of(source.size) // _MOST_PARTS),
+                    chunk_size=BLOCK * -(-count_blocks(source.size) // _MOST_PARTS),
                     max_concurrency=self._uploads,
                 )
         except StorageError:
-            if blocks.error or not self._holds(path, token):
+            if blocks.error or not self._has_token(path, token):
                 raise
 
     def put(self, path: str, data: bytes, *, replace: bool = False) -> None:
         if not replace:
-            self._create(path, data)
+            self._create_object(path, data)
             return
         split_path(path)
         with self._translate_errors("write", path):
@@ -121,7 +121,7 @@ class ObjectStorage:
             self._check_reach(path, end)  # the service reports a range after the end differently
             raise
         if len(data) < end - offset:
-            raise truncated(path, self._url, until=end, size=offset + len(data))
+            raise truncated_file_error(path, self._url, requested_end=end, size=offset + len(data))
         for buffer in into:
             buffer.cast("B")[:] = data[: buffer.nbytes]
             data = data[buffer.nbytes :]
@@ -137,7 +137,7 @@ class ObjectStorage:
     def list(self, folder: str) -> tuple[Entry, ...]:
         if folder:
             split_path(folder)
-        found = self._listed(folder)
+        found = self._list_folder(folder)
         folders = [Entry(_last_component(path), None) for path in found["common_prefixes"]]
         files = [
             Entry(_last_component(each["path"]), each["size"], each["last_modified"].timestamp())
@@ -145,7 +145,7 @@ class ObjectStorage:
         ]
         return tuple(sorted(folders + files, key=lambda entry: entry.name))
 
-    def _listed(self, folder: str) -> Any:
+    def _list_folder(self, folder: str) -> Any:
         """Return the listing of a folder. Repeats the request if the answer was cut off, because obstore does not."""
         for attempt in range(_ATTEMPTS):
             try:
@@ -168,7 +168,7 @@ class ObjectStorage:
         """Do nothing: a folder exists as long as it contains an object."""
         split_path(folder)
 
-    def _create(self, path: str, data: bytes) -> None:
+    def _create_object(self, path: str, data: bytes) -> None:
         """Create an object. Repeats the request after a lost answer, as obstore does not; the token makes it safe."""
         split_path(path)
         token = secrets.token_hex(16)
@@ -178,12 +178,12 @@ class ObjectStorage:
                     obstore.put(self._store, path, data, attributes={_TOKEN: token}, mode="create", use_multipart=False)
                 return
             except StorageError as error:
-                if self._holds(path, token):
+                if self._has_token(path, token):
                     return
                 if _NO_ANSWER not in str(error) or attempt == _ATTEMPTS - 1:
                     raise
 
-    def _holds(self, path: str, token: str) -> bool:
+    def _has_token(self, path: str, token: str) -> bool:
         """Return whether the object has this token. If so, the request succeeded and only its answer was lost."""
         try:
             return obstore.get(self._store, path, options={"head": True}).attributes.get(_TOKEN) == token
@@ -193,10 +193,10 @@ class ObjectStorage:
     def _check_reach(self, path: str, end: int) -> None:
         size = self.size(path)
         if size is not None and size < end:
-            raise truncated(path, self._url, until=end, size=size)
+            raise truncated_file_error(path, self._url, requested_end=end, size=size)
 
     @contextmanager
-    def _translate_errors(self, doing: str, path: str, *, unless: _Blocks | None = None) -> Iterator[None]:
+    def _translate_errors(self, doing: str, path: str, *, unless: _CopiedBlocks | None = None) -> Iterator[None]:
         """Raise StorageError in place of an error of obstore. An error of the source ``unless`` is raised unchanged."""
         try:
             yield
@@ -207,9 +207,9 @@ class ObjectStorage:
 
     def _storage_error(self, error: Exception, doing: str, path: str) -> StorageError:
         if isinstance(error, store_errors.AlreadyExistsError | store_errors.PreconditionError):
-            return existing_file(path, self._url)
+            return existing_file_error(path, self._url)
         if isinstance(error, FileNotFoundError) and doing == "read" and "NoSuchBucket" not in str(error):
-            return missing_file(path, self._url)
+            return missing_file_error(path, self._url)
         found = _first_line(error)
         meaning, remedy = _ADVICE.get(type(error), ("the service failed", "Check the network and the service."))
         if isinstance(error, FileNotFoundError) or "NoSuchBucket" in str(error):
@@ -217,7 +217,7 @@ class ObjectStorage:
         return StorageError(f"cannot {doing} {path!r} in {self._url}: {meaning} ({found}).", path=path, remedy=remedy)
 
 
-class _Blocks:
+class _CopiedBlocks:
     """An iterator over copies of the blocks of a source: the source's memory is free at once. Keeps the first error."""
 
     def __init__(self, source: BlockSource) -> None:
@@ -226,7 +226,7 @@ class _Blocks:
 
     def __iter__(self) -> Iterator[bytes]:
         try:
-            for number in range(blocks_of(self._source.size)):
+            for number in range(count_blocks(self._source.size)):
                 block = self._source.block(number)
                 try:
                     copy = bytes(block)

@@ -40,29 +40,30 @@ def split_path(path: str) -> list[str]:
     return parts
 
 
-def storage_error(error: OSError, doing: str, path: str, place: str, found: str = "") -> StorageError:
-    """Return the StorageError to raise for an OSError: the operation ``doing`` failed at ``path``. ``found`` is added
-    to the message.
+def storage_error(error: OSError, operation: str, path: str, place: str, observation: str = "") -> StorageError:
+    """Return the StorageError to raise for an OSError: the operation ``operation`` failed at ``path``.
+
+    ``observation`` is added to the message.
     """
     code = error.errno or 0
     meaning, remedy = _ADVICE.get(code, ("the file system refused", ""))
     name = f"{errno.errorcode.get(code, code)}: {error.strerror}"
-    more = f"; {found}" if found else ""
+    more = f"; {observation}" if observation else ""
     kind = _KINDS.get(code, StorageError)
-    return kind(f"cannot {doing} {path!r} in {place}: {meaning} ({name}){more}.", path=path, remedy=remedy)
+    return kind(f"cannot {operation} {path!r} in {place}: {meaning} ({name}){more}.", path=path, remedy=remedy)
 
 
-def missing_file(path: str, place: str) -> NotThere:
+def missing_file_error(path: str, place: str) -> NotThere:
     """Return the error for a missing file."""
     return NotThere(f"there is no file {path!r} in {place}.", path=path)
 
 
-def existing_file(path: str, place: str, why: str = "") -> AlreadyThere:
+def existing_file_error(path: str, place: str, why: str = "") -> AlreadyThere:
     """Return the error for a file that already exists at the path of a new file."""
     return AlreadyThere(f"{path!r} already exists in {place}{why}.", path=path, remedy="Choose another name.")
 
 
-def link_in_path(folder: str, name: str, place: str) -> StorageError:
+def link_in_path_error(folder: str, name: str, place: str) -> StorageError:
     """Return the error for a removal that is refused because ``name``, in the path, is a symbolic link."""
     return StorageError(
         f"nothing is removed in {folder!r} of {place}: {name!r} is a symbolic link, and what it leads to may be "
@@ -72,10 +73,10 @@ def link_in_path(folder: str, name: str, place: str) -> StorageError:
     )
 
 
-def truncated(path: str, place: str, *, until: int, size: int) -> Truncated:
-    """Return the error for a file of ``size`` bytes of which the bytes up to ``until`` were requested."""
+def truncated_file_error(path: str, place: str, *, requested_end: int, size: int) -> Truncated:
+    """Return the error for a file of ``size`` bytes of which the bytes up to ``requested_end`` were requested."""
     return Truncated(
-        f"{path!r} in {place} is too short: expected {until:,} bytes or more, found {size:,}.",
+        f"{path!r} in {place} is too short: expected {requested_end:,} bytes or more, found {size:,}.",
         path=path,
         remedy="Wait until its writer has finished. If it has, the file is damaged.",
     )

@@ -9,26 +9,27 @@ from itertools import count
 from .base import BLOCK, BlockSource
 
 
-def blocks_of(size: int) -> int:
+def count_blocks(size: int) -> int:
     """Return the number of blocks of a file of ``size`` bytes."""
     return -(-size // BLOCK)
 
 
-def pull(source: BlockSource, sink: Callable[[int, memoryview], None], *, threads: int) -> None:
-    """Pass the offset and the bytes of every block to ``sink``, on ``threads`` threads, including the caller's.
+def pull_blocks(source: BlockSource, write_block: Callable[[int, memoryview], None], *, thread_count: int) -> None:
+    """Pass the offset and the bytes of every block to ``write_block``, on ``thread_count`` threads, including the
+    caller's.
 
     Blocks are requested in ascending order. After the first error of the source or the sink, the other threads stop
     when their current block is done, and the error is raised unchanged. ``source.done`` is called after every
     ``source.block``, so a source that waits for free memory never waits for a thread that failed.
     """
-    total = blocks_of(source.size)
+    total = count_blocks(source.size)
     numbers = count()  # next() on it is atomic
     errors: list[BaseException] = []
 
     def one(number: int) -> None:
         data = source.block(number)
         try:
-            sink(number * BLOCK, data)
+            write_block(number * BLOCK, data)
         finally:
             source.done(number)
 
@@ -41,7 +42,7 @@ def pull(source: BlockSource, sink: Callable[[int, memoryview], None], *, thread
 
     # Daemons: a half-written file must not keep a process from ending.
     others = []
-    for _ in range(min(threads, total) - 1):
+    for _ in range(min(thread_count, total) - 1):
         thread = threading.Thread(target=work, name="allranks-write", daemon=True)
         try:
             thread.start()

@@ -30,7 +30,7 @@ _path: list[str] = []
 _IMPORTED_ALREADY = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 
 
-def collect(arguments: list[str], files: list[str]) -> None:
+def collect_tests(arguments: list[str], files: list[str]) -> None:
     """Collect the tests of these files, with the options (but not the selection) of pytest's own command line."""
     words = io.StringIO()
     with contextlib.redirect_stdout(words):
@@ -51,23 +51,23 @@ def collect(arguments: list[str], files: list[str]) -> None:
     _path[:] = sys.path
 
 
-def run(arguments: list[str], files: list[str], test: str, folder: str) -> None:
+def run_test(arguments: list[str], files: list[str], test_id: str, folder: str) -> None:
     """Run one test in this rank; write its reports to ``folder``/rank-<r>.json.
 
     Exits with code 1 unless the test passed.
     """
     if not _sessions:
-        collect(arguments, files)
+        collect_tests(arguments, files)
     session = _sessions[0]
     sys.path[:] = _path
     config = session.config
     config.stash[RANK_FOLDER] = Path(folder)
     _follow_environment()
     faulthandler.enable()  # pytest's own would write to the terminal of the process that forked this one
-    found = [item for item in session.items if item.nodeid == test]
+    found = [item for item in session.items if item.nodeid == test_id]
     if not found:
         raise RuntimeError(
-            f"{test} was not found when its file was collected for the ranks; give the test a name "
+            f"{test_id} was not found when its file was collected for the ranks; give the test a name "
             "that is the same in every collection."
         )
     with catch_warnings_for_item(config=config, ihook=found[0].ihook, when="runtest", item=found[0]):

@@ -36,11 +36,11 @@ from allranks.world.base import World
 from allranks.world.detect import init
 
 TIMEOUT = 60.0
-_RANKS: pytest.StashKey[_Ranks] = pytest.StashKey()
+_RANKS: pytest.StashKey[_TestRanks] = pytest.StashKey()
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class WorldMark:
     """The arguments of a test's mark. ``timeout`` is in seconds."""
 
     n: int
@@ -49,13 +49,13 @@ class Mark:
     timeout: float = TIMEOUT
 
 
-def mark_of(item: pytest.Item) -> Mark | None:
+def mark_of(item: pytest.Item) -> WorldMark | None:
     """Return the arguments of the test's mark, or None for an ordinary test. Raises UsageError for a wrong mark."""
     marker = item.get_closest_marker("world")
     if marker is None:
         return None
     try:
-        mark = Mark(*marker.args, **marker.kwargs)
+        mark = WorldMark(*marker.args, **marker.kwargs)
     except TypeError as error:
         raise pytest.UsageError(f"{item.nodeid}: @pytest.mark.world: {error}. Write @pytest.mark.world(n=4).") from None
     if mark.n < 1 or mark.devices < 1:
@@ -84,9 +84,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if mark is None or RANK_FOLDER in item.config.stash:
         return None
     if _RANKS not in item.config.stash:
-        item.config.stash[_RANKS] = _Ranks(item.session)
+        item.config.stash[_RANKS] = _TestRanks(item.session)
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for report in item.config.stash[_RANKS].run(item, mark):
+    for report in item.config.stash[_RANKS].run_test(item, mark):
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     # Fixtures that the test before has left for its neighbours are not used by this one.
@@ -122,7 +122,7 @@ def shared_tmp_path(request: pytest.FixtureRequest) -> Path:
     return folder
 
 
-class _Ranks:
+class _TestRanks:
     """Starts ranks for the tests of one session, by a fork server that has collected the tests already."""
 
     def __init__(self, session: pytest.Session) -> None:
@@ -137,7 +137,7 @@ class _Ranks:
         self._fork_server: ForkServer | None = None
         self._count = 0
 
-    def run(self, item: pytest.Item, mark: Mark) -> list[pytest.TestReport]:
+    def run_test(self, item: pytest.Item, mark: WorldMark) -> list[pytest.TestReport]:
         """Run one test on its ranks; return the combined reports."""
         self._count += 1
         folder = Path(self._folder.name) / str(self._count)
@@ -152,9 +152,9 @@ class _Ranks:
         text = output.getvalue().decode(errors="replace")
         found = dict(_reports_in(folder, item.config))
         first = result.first_failure.rank if result.first_failure else None
-        told = reports.combine(found, size=mark.n, first=first, output=text)
+        told = reports.combine_reports(found, size=mark.n, first_failed_rank=first, output=text)
         if result.exit_code and all(report.passed for report in told):
-            told.append(reports.died(item, _why(result), text, result.seconds))
+            told.append(reports.report_of_dead_ranks(item, _why(result), text, result.seconds))
         return told
 
     def close(self) -> None:

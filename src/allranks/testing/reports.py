@@ -11,14 +11,14 @@ from allranks.errors import name_ranks
 PHASES = ("setup", "call", "teardown")
 
 
-def combine(
-    ranks: Mapping[int, Sequence[pytest.TestReport]], *, size: int, first: int | None, output: str
+def combine_reports(
+    reports_by_rank: Mapping[int, Sequence[pytest.TestReport]], *, size: int, first_failed_rank: int | None, output: str
 ) -> list[pytest.TestReport]:
     """Return one report for each phase of a test: from the rank that failed first, or else from rank 0.
 
-    - ``ranks``: the reports of each rank that wrote any.
+    - ``reports_by_rank``: the reports of each rank that wrote any.
     - ``size``: the number of ranks.
-    - ``first``: the rank whose failure ended the job.
+    - ``first_failed_rank``: the rank whose failure ended the job.
     - ``output``: what the ranks printed, merged.
 
     If a test fails on some ranks as expected (``xfail``), it has failed as expected. If only some ranks skip a phase,
@@ -28,16 +28,19 @@ def combine(
     uneven = False
     for phase in PHASES:
         of_phase = {
-            rank: report for rank, reports in sorted(ranks.items()) for report in reports if report.when == phase
+            rank: report
+            for rank, reports in sorted(reports_by_rank.items())
+            for report in reports
+            if report.when == phase
         }
         if not of_phase or (phase == "call" and uneven):
             continue
         failed = [rank for rank, report in of_phase.items() if report.failed and not _is_unexpected_pass(report)]
         expected = [rank for rank, report in of_phase.items() if _is_expected_failure(report)]
         skipped = [rank for rank, report in of_phase.items() if report.skipped and rank not in expected]
-        shown = first if first in failed else [*failed, *expected, *of_phase][0]
+        shown = first_failed_rank if first_failed_rank in failed else [*failed, *expected, *of_phase][0]
         report = of_phase[shown]
-        uneven = bool(skipped) and len(skipped) < size and first not in failed
+        uneven = bool(skipped) and len(skipped) < size and first_failed_rank not in failed
         if uneven:
             report = _uneven_skip(of_phase[skipped[0]], skipped, size)
         elif report.failed:
@@ -72,14 +75,14 @@ def _uneven_skip(report: pytest.TestReport, skipped: Sequence[int], size: int) -
     return report
 
 
-def died(item: pytest.Item, why: str, output: str, seconds: float) -> pytest.TestReport:
+def report_of_dead_ranks(item: pytest.Item, reason: str, output: str, seconds: float) -> pytest.TestReport:
     """Return a failed report for a test if no rank has written a report."""
     return pytest.TestReport(
         item.nodeid,
         item.location,
         dict.fromkeys(item.keywords, 1),
         "failed",
-        why,
+        reason,
         "call",
         sections=[("output of the ranks", output)],
         duration=seconds,

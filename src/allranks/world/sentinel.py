@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 from allranks import agent, program
 from allranks.callsite import whereabouts
 from allranks.errors import KeyTimeout, StoreError
-from allranks.evidence import Weight, first_of, weight_of
+from allranks.evidence import CauseWeight, first_of, weight_of
 from allranks.failure import Failure, describe_exit, shell_exit_code
 from allranks.world import departures, sigterm, workers
 from allranks.world.failure_listener import WakeUpThread
@@ -46,7 +46,7 @@ from allranks.world.processes import ExitWatch, ProcessInfo
 # second, where a rank of its machine is seen ending.
 _SETTLE, _SETTLE_LONG = 0.15, 1.0
 # How much longer, where its own failure says that there is another, or may be.
-_SEARCH = {Weight.CAUSE: 0.0, Weight.UNCLEAR: 1.0, Weight.WAITING: 3.0, Weight.CONSEQUENCE: 3.0}
+_SEARCH = {CauseWeight.CAUSE: 0.0, CauseWeight.UNCLEAR: 1.0, CauseWeight.WAITING: 3.0, CauseWeight.CONSEQUENCE: 3.0}
 # How long a rank that has failed may go on with its exit handlers (flush a log, finish an upload).
 _LAST_WORDS = 1.0
 # How long the rank that serves the store keeps it open for the others to hear of a failure: their last words included,
@@ -275,14 +275,14 @@ class Sentinel:
             left = "; ".join(f"rank {rank} {why}" for rank, why in before.items())
             failure = replace(failure, what=f"{failure.what} (before: {left})")
             self._write_stderr(f"failed after {left}")  # the launcher may end the others before they can say so
-        if own and weight is not Weight.CAUSE:
+        if own and weight is not CauseWeight.CAUSE:
             failure = self._cause_of(failure, weight, before)
         self._failure_table.post_failure(failure)
         self._heard.set()
         if own:
             self._serve_store()
 
-    def _hears_of_another(self, weight: Weight) -> bool:
+    def _hears_of_another(self, weight: CauseWeight) -> bool:
         """Wait for another rank's failure; return whether one is reported.
 
         Wait longer if this rank's failure is not a cause.
@@ -299,14 +299,14 @@ class Sentinel:
         dying = set() if self._deaths is None else self._deaths.dying().difference(gone_before)
         return _SETTLE_LONG if dying else _SETTLE
 
-    def _cause_of(self, failure: Failure, weight: Weight, before: Mapping[int, str]) -> Failure:
+    def _cause_of(self, failure: Failure, weight: CauseWeight, before: Mapping[int, str]) -> Failure:
         """Return the failure of another rank that must have caused this rank's failure.
 
         Return ``failure`` if none is found. The cause is a rank that has left too early; or a rank of another machine
         that does not answer, because its failure cannot be seen from here.
         """
         left = [rank for rank, why in before.items() if why.startswith("has left")]
-        if left and weight is not Weight.UNCLEAR:
+        if left and weight is not CauseWeight.UNCLEAR:
             rank, what = left[0], f"left early (exit code 0) while rank {self._rank} still needed it"
         elif mute := self._silent_ranks(before):
             rank, what = mute[0], "ended without a word, or its host did: it does not answer"

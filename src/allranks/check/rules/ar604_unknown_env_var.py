@@ -12,9 +12,9 @@ from allranks.check.sources.scripts import asked, is_script, is_text, settings
 from allranks.check.sources.source import File, module_name
 from allranks.check.tree.syntax import name_of
 from allranks.findings import Edit, Finding, Fix
-from allranks.names.flags import nearest as nearest_flag
+from allranks.names.flags import nearest_flag as nearest_flag
 from allranks.names.flags import xla_flags
-from allranks.names.variables import EARLIER, MEANT, NAMES, PLUGINS, nearest
+from allranks.names.variables import EARLIER, MEANT, NAMES, PLUGINS, nearest_variable
 
 _FLAG = re.compile(r"--(xla_[a-z0-9_]+)")
 # Flags of libtpu are read where libtpu is; which ones there are is not published.
@@ -133,13 +133,13 @@ srun --export=ALL,NCCL_IB_DISABLE=1 python train.py
                         told = f"no jaxlib knows the flag --{name}: did you mean --{close}?"
                         yield self.finding(place, module_name(path), told, cluster=_ABORTS)
                 elif _is_strange(name) and not asked(name, text) and not _named(name, sources):
-                    close = None if name in MEANT else nearest(name)
+                    close = None if name in MEANT else nearest_variable(name)
                     told = f"nothing reads {name}" + (f": did you mean {close}?" if close else "")
                     advice = self.advice if close else MEANT.get(name, self.advice) + "."
                     yield self.finding(place, module_name(path), told, advice=advice)
 
     def _variable(self, key: ast.expr, name: str, file: File) -> Finding:
-        close = None if name in MEANT else nearest(name)
+        close = None if name in MEANT else nearest_variable(name)
         fix = Fix(close, (Edit(file.place(key), f'"{close}"'),), safe=False) if close else None
         if close:
             return self.local(file, key, f"nothing reads {name}: did you mean {close}?", fix=fix)
@@ -190,7 +190,7 @@ def _is_strange(name: str) -> bool:
     prefix = next((p for p in NAMES if name.startswith(p)), None)
     if prefix is None or name in NAMES[prefix] or name in EARLIER[prefix] or name.startswith(PLUGINS):
         return False
-    return name in MEANT or nearest(name) is not None
+    return name in MEANT or nearest_variable(name) is not None
 
 
 def _is_read(name: str, file: File) -> bool:

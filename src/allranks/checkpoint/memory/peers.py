@@ -26,7 +26,7 @@ import numpy as np
 from allranks.checkpoint.stage import BlockPool, Bytes
 from allranks.errors import AlreadyThere, NotThere, StorageError, Truncated
 from allranks.storage.base import BLOCK, BlockSource, Storage
-from allranks.storage.pull import pull
+from allranks.storage.pull import pull_blocks
 
 # Seconds without a byte, or until a connection is established.
 PATIENCE = 60.0
@@ -201,7 +201,7 @@ class RemoteMemory:
                     _answer_in(channel)
                 channel.sendall(data)
 
-            pull(source, sink, threads=1)
+            pull_blocks(source, sink, thread_count=1)
 
         self._send_request({"do": "write", "path": path, "bytes": source.size}, between=send)
 

@@ -28,7 +28,7 @@ from allranks.digest import digest, show
 from allranks.errors import AllranksError, Damaged, NewerFormat, NotThere, SaveFailed, StorageError
 from allranks.gate.log import log
 from allranks.storage.base import Storage
-from allranks.storage.detect import place_of
+from allranks.storage.detect import canonical_place
 from allranks.world.base import World
 
 _NOT_IN_MEMORY = (
@@ -82,7 +82,7 @@ def open_tier(
     if cadence.every is None:
         return EmptyMemoryTier(run, world)
     try:
-        hosts = ServedHostMemories(world, place_of(run))
+        hosts = ServedHostMemories(world, canonical_place(run))
     except StorageError as error:
         log("allranks: memory_every: no step is kept in memory, steps on disk are saved as before: %s", error, level=30)
         return EmptyMemoryTier(run, world)

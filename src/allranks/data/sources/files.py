@@ -181,7 +181,7 @@ class FileReader:
         if not isinstance(self._storage, LocalStorage) or not self._format.is_quick(name):
             return False
         begin, end = int(self._index.begin[block]), int(self._index.end[block])
-        self._storage.hint(name, begin, end - begin)
+        self._storage.prefetch_bytes(name, begin, end - begin)
         return True
 
     def _open_file(self, number: int) -> OpenFile:

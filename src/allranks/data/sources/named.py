@@ -160,7 +160,7 @@ def _below(files: Sequence[str], where: str) -> tuple[str, tuple[str, ...]]:
 
 def _query_files(storage: Any, names: Sequence[str]) -> list[ListedFile]:
     """Return the size and time of each file, by querying it, because web storages have no listing."""
-    entries = map_in_threads(storage.entry, names, _REQUESTS)
+    entries = map_in_threads(storage.file_entry, names, _REQUESTS)
     return [ListedFile(entry.name, entry.size, entry.modified) for entry in entries]
 
 

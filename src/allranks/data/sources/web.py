@@ -12,7 +12,7 @@ import fsspec  # type: ignore[import-untyped]
 
 from allranks.errors import NotThere, StorageError
 from allranks.storage.base import BlockSource, Entry
-from allranks.storage.os_errors import missing_file, truncated
+from allranks.storage.os_errors import missing_file_error, truncated_file_error
 
 T = TypeVar("T")
 _PAUSES_S = (0.5, 2.0, 8.0)  # before asking again
@@ -62,7 +62,7 @@ class WebFiles:
             self._retry("read", path, lambda: self._files.cat_file(address, start=offset, end=end, **self._exactly))
         )
         if len(data) < wanted:
-            raise truncated(path, self._root, until=end, size=offset + len(data))
+            raise truncated_file_error(path, self._root, requested_end=end, size=offset + len(data))
         if len(data) > wanted:
             raise StorageError(
                 f"{self._root} sends all of {path!r} where a range of it was asked for.",
@@ -75,7 +75,7 @@ class WebFiles:
 
     def get(self, path: str) -> bytes:
         """Raise NotThere. Only files that allranks wrote are read completely, and there are none on the web."""
-        raise missing_file(path, self._root)
+        raise missing_file_error(path, self._root)
 
     def list(self, folder: str) -> tuple[Entry, ...]:
         raise self._refused("list", folder)
@@ -104,7 +104,7 @@ class WebFiles:
             try:
                 return ask()
             except FileNotFoundError as error:
-                raise missing_file(path, self._root) from error
+                raise missing_file_error(path, self._root) from error
             except Exception as error:  # whatever the library for this address raises
                 if pause_s is None or _is_answer(error):
                     raise StorageError(

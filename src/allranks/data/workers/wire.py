@@ -82,7 +82,7 @@ def pack_samples(samples: list[Any], *rest: Any) -> Frame:
 def unpack_samples(frame: Frame) -> tuple[Any, ...]:
     """Return the arguments of ``pack`` from its frame."""
     columns, *rest = load_value(frame)
-    return columns.samples(), *rest
+    return columns.to_samples(), *rest
 
 
 def dump_value(value: Any) -> Frame:
