@@ -2,9 +2,10 @@
 
     python tools/sample.py [SEED] [--check]
 
-Prints 30 docstrings, 25 names, 15 messages (the `raise` statements) and 10 paragraphs of the pages. The reader does not
-know the project, and answers for each: is it clear at first reading? The same seed draws the same sample from the same
-tree. With --check the sample is drawn from the package `check` and the pages of its rules, else from everything else.
+Prints 30 docstrings, 25 names, 15 messages (the `raise` statements, and what findings say) and 10 paragraphs of the
+pages. The reader does not know the project, and answers for each: is it clear at first reading? The same seed draws the
+same sample from the same tree. With --check the sample is drawn from the package `check` and the pages of its rules,
+else from everything else.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import prose
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "allranks"
 SHORTEST_PARAGRAPH = 15
+# The attributes of a rule of `check` whose texts are shown with each of its findings.
+TEXTS_OF_FINDINGS = ("cluster", "advice")
 _DEFINITIONS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -63,10 +66,14 @@ def names(path: Path, tree: ast.Module) -> Iterator[Item]:
 
 
 def messages(path: Path, tree: ast.Module) -> Iterator[Item]:
-    """Yield the `raise` statements of a file that make an error from words."""
+    """Yield the `raise` statements of a file that make an error from words, and the texts of its rules' findings."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and has_words(node.exc):
             yield Item(place(path, node), ast.unparse(node.exc))
+        if isinstance(node, ast.Assign) and has_words(node.value):
+            for target in node.targets:
+                if isinstance(target, ast.Name) and target.id in TEXTS_OF_FINDINGS:
+                    yield Item(place(path, node), f"{target.id} = {ast.unparse(node.value)}")
 
 
 def has_words(node: ast.AST) -> bool:

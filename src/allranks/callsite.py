@@ -43,7 +43,7 @@ def call_site() -> str:
 
 
 def whereabouts() -> str:
-    """Return the innermost line of the user's code that the main thread is running now.
+    """Return the line of the user's code that the main thread is running now (the innermost one).
 
     The form is ``data.py:41 in next_batch``; "" if there is no such line.
     """

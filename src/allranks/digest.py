@@ -16,7 +16,7 @@ BITS = 128
 
 
 class Stream(Protocol):
-    """A digest that is computed piece by piece. The result is the same as for all pieces joined."""
+    """A digest that is computed piece by piece; the result equals the digest of all pieces joined."""
 
     def update(self, data: Buffer, /) -> object: ...
 
@@ -70,7 +70,7 @@ def digest(*parts: bytes | memoryview | str) -> int:
 
 
 def merge_digests(digests: Iterable[int]) -> int:
-    """Return one digest for many digests. Neither their order nor their grouping changes the result."""
+    """Combine many digests into one. The result does not depend on their order or grouping."""
     return sum(digests) % (1 << BITS)
 
 

@@ -69,7 +69,7 @@ class KeyTimeout(StoreError, TimeoutError):
 class BarrierTimeout(AllranksError, TimeoutError):
     """Raised when a call waits longer than its timeout.
 
-    ``ranks`` are the ranks that did not reach the call, where it is a call of all ranks.
+    ``ranks`` are the ranks that did not reach the call, if all ranks must make it.
     """
 
 
@@ -87,7 +87,7 @@ class RankDied(AllranksError):
 class Mismatch(AllranksError):
     """Raised when ranks make different calls, or hold different values, where they must be equal.
 
-    ``ranks`` are the ranks in the minority: all of them where there is no majority.
+    ``ranks`` are the ranks in the minority, or all ranks if there is no majority.
     """
 
 
@@ -208,9 +208,9 @@ class DoesNotFit(AllranksError, ValueError):
 
 
 class Damaged(AllranksError):
-    """Raised when a file of a checkpoint does not hold what was saved.
+    """Raised when the bytes of a checkpoint's file differ from what was saved.
 
-    ``path`` is the file, ``leaf`` the array, ``where`` its first byte and the byte behind its last one.
+    ``path`` is the file, ``leaf`` the array, ``where`` the damaged bytes (begin, end) of the file.
     """
 
     def __init__(

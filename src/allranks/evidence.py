@@ -1,4 +1,4 @@
-"""Weigh the message of a failure: is it a cause, or the consequence of another rank's end?
+"""Decide from the message of a failure whether it is the cause, or a consequence of another rank's end.
 
 When a rank ends, other ranks fail a moment later. Time does not show which rank was first: on a busy machine the end of
 a process is seen later than the errors that it causes. But the message of an error shows it. For example, a rank
@@ -28,7 +28,7 @@ from allranks.messages.known import Kind
 
 
 class CauseWeight(enum.IntEnum):
-    """How far a failure is from the cause: the lower, the nearer."""
+    """How likely a failure is the cause of the others. A lower value is nearer to the cause."""
 
     CAUSE = 0
     UNCLEAR = 1
@@ -64,7 +64,7 @@ def weight_of_text(text: str) -> CauseWeight | None:
 
 
 def weight_of(failure: Failure, lines: Sequence[str] = ()) -> CauseWeight:
-    """Return the weight of a failure. ``lines`` are the last lines that its rank printed before.
+    """Return the CauseWeight of a failure. ``lines`` are the last lines that its rank printed before it.
 
     The lines count only for a rank that leaves with an exit code: it reports no reason, but may have printed one.
     """

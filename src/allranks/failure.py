@@ -1,4 +1,4 @@
-"""Define the record of a rank's failure. It is made where the failure happens, and shown when the job ends."""
+"""Define the record of a rank's failure, which the rank makes and the launcher shows when the job ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _frames = agent.load("allranks_agent_frames")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The end of one rank.
+    """Why and where one rank failed.
 
     - ``what``: one line ("ValueError: bad row", "killed by SIGKILL", "left early with exit code 0").
     - ``when``: Unix time in seconds on the rank's own host.

@@ -1,4 +1,4 @@
-"""Define findings: what is wrong, where, what happens on a cluster, and what to do. ``allranks.check`` makes them."""
+"""Define findings, which ``check`` and ``rehearse`` report: what is wrong, where, its effect, and what to do."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A piece of evidence for a finding: a call on the way to the fault, the guard, or the trace of the other role.
+    """A piece of evidence for a finding: a place in the code, with a text that says what happens there.
 
     ``moment`` is the moment in a rehearsal that the note is about, if it is about one.
     """

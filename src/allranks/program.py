@@ -1,4 +1,4 @@
-"""Find out from the source of the user's program whether it will make a Checkpointer."""
+"""Check whether the source of the user's program makes a Checkpointer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SAVER = re.compile(r"\b(Checkpointer|Ranks)\s*\(")
 
 
 def makes_saver(text: str) -> bool:
-    """Return whether this source makes an object that saves at SIGTERM: a Checkpointer, or a callback ``Ranks``."""
+    """Return whether a source text creates an object that saves on SIGTERM: a Checkpointer, or a callback ``Ranks``."""
     return "allranks" in text and _SAVER.search(text) is not None
 
 
 def main_makes_saver() -> bool:
-    """Return whether the program of this process makes such an object.
+    """Return whether the program of this process creates an object that saves on SIGTERM (see ``makes_saver``).
 
     Checked are its main file, and the imported modules in the same folder.
     """

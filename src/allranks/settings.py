@@ -11,12 +11,12 @@ from allranks.errors import AllranksError
 
 
 class ConfigWrong(AllranksError):
-    """The configuration, or the command line, asks for what there is not."""
+    """Raised for an option or value, in pyproject.toml or on the command line, that is unknown or not accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The options of one table.
+    """The options that one table of pyproject.toml may have.
 
     - ``table``: its name (``tool.allranks.check``). ``names``: its options, as they are written in the file.
     - ``borrowed``: names that other tools use, and the option that is meant.

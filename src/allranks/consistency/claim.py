@@ -1,4 +1,4 @@
-"""Collect what one rank claims to hold: one digest for each group, and one for each entry of a group that differs."""
+"""Compute the digests of the state that one rank holds, to be compared between ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST = 60
 
 @dataclass(frozen=True, slots=True)
 class _DigestGroup:
-    """The digests of one group of entries, concatenated.
+    """The digests of the entries that this rank shares with one group of ranks, concatenated.
 
     ``inconsistent``: for each entry that differs between this rank's devices, the digest on each device.
     """
@@ -33,7 +33,10 @@ class _DigestGroup:
 
 
 class StateClaim:
-    """What a rank claims about the groups of a plan. ``nbytes`` is the size of the copies that were read for it."""
+    """The digests of what one rank holds, for each group of ranks in a plan.
+
+    ``nbytes``: the bytes that were read for them.
+    """
 
     def __init__(self, tree: OpenTree, plan: ComparisonPlan, copies: Copies, *, proof: bool) -> None:
         self.width = PROOF if proof else QUICK
@@ -80,7 +83,10 @@ class StateClaim:
 
 
 def party_from_report(ranks: Sequence[int], report: Sequence[Any]) -> EqualRanks:
-    """Return the party of ``ranks`` that ``report`` describes; the first of them made it with ``Claim.report``."""
+    """Return the EqualRanks that a report describes.
+
+    The first of ``ranks`` made it with ``StateClaim.describe_group``.
+    """
     return EqualRanks(tuple(ranks), report[0], {number: dict(digests) for number, digests in report[1]})
 
 

@@ -1,4 +1,4 @@
-"""Import the file that computes fingerprints on the devices of a framework."""
+"""Import the module that computes fingerprints of arrays on the devices of a framework."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Compare the state of all ranks: one exchange if all is equal, and a second one to find out what differs.
 
 Ranks that hold the same cells are a *group*; the ranks of a group with equal digests are a *party*. In the first
-exchange each rank sends one digest for each of its groups (``claim_of``, ``Claim.roots``), as a part of any exchange.
-``odd_groups`` returns the groups whose digests differ. In the second exchange (``find_differences``) one rank of each
-party of such a group sends all of its digests.
+exchange each rank sends one digest for each of its groups (``claim_of_state``, ``StateClaim.root_digests``), as a part
+of any exchange. ``groups_that_differ`` returns the groups whose digests differ. In the second exchange
+(``find_differences``) one rank of each party of such a group sends all of its digests.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _planned: WeakKeyDictionary[World, dict[str, tuple[object, ComparisonPlan]]] = W
 
 @dataclass(frozen=True, slots=True)
 class FoundDifferences:
-    """The number of all differences (``total``), and the ``first`` of them, each with the entry that it is about."""
+    """The differences between ranks: their number (``total``), and the ``first`` of them, each with its entry."""
 
     total: int
     first: tuple[tuple[ComparedEntry, Difference], ...]
 
 
 def claim_of_state(tree: OpenTree, world: World, *, name: str, is_proof: bool = False) -> StateClaim:
-    """Read the state, and return what this rank claims to hold of it.
+    """Return the digests of everything that this rank holds of a state (a StateClaim).
 
     The plan is reused for the next state that has the same leaves and the same ``name``.
     """
@@ -48,7 +48,7 @@ def claim_of_state(tree: OpenTree, world: World, *, name: str, is_proof: bool = 
 
 
 def _comparable_copies(split: RankSplit, copies: tuple[CellCopy, ...]) -> tuple[CellCopy, ...]:
-    """Return the copies that can be compared: those of cells with another copy, on this rank or another one."""
+    """Return those copies for which another copy of the same cell exists, on this rank or another one."""
     if len(copies) == 1:
         return copies if len(split.holders[copies[0].cell]) > 1 else ()
     cells = [copy.cell for copy in copies]
@@ -65,9 +65,10 @@ def _comparison_plan(tree: OpenTree, copies: Copies, world: World, name: str) ->
 
 
 def groups_that_differ(roots_by_rank: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, list[list[int]]]:
-    """Return, by label, the parties of each group whose digests differ.
+    """Return the groups whose digests differ, by label; for each of them, its ranks divided into parties with equal
+    digests.
 
-    ``roots_by_rank``: the result of ``Claim.roots`` of every rank, in rank order.
+    ``roots_by_rank``: the result of ``StateClaim.root_digests`` of every rank, in rank order.
     """
     by_label: defaultdict[str, dict[int, tuple[str, bool]]] = defaultdict(dict)
     for rank, roots in enumerate(roots_by_rank):
@@ -87,7 +88,7 @@ def find_differences(
 ) -> FoundDifferences:
     """Return the first differences, or all with ``finds_all``. **Every rank must call.**
 
-    ``differing_groups``: the result of ``odd_groups``.
+    ``differing_groups``: the result of ``groups_that_differ``.
     """
     heard = {label: parties[:_MOST_PARTIES] for label, parties in differing_groups.items()}
     told = {

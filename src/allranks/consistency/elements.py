@@ -31,7 +31,10 @@ _LEAST, _MANY = 4096, 8192
 
 @dataclass(frozen=True, slots=True)
 class _ExaminedDifference:
-    """A difference to examine: the entry, and its groups of equal copies. All groups are compared with the first."""
+    """A difference whose elements are to be compared: the entry, and its groups of equal copies.
+
+    The first is the reference.
+    """
 
     entry: ComparedEntry
     groups: tuple[CopyGroup, ...]
@@ -66,7 +69,10 @@ def bytes_of_copy(copies: Copies, entry: ComparedEntry, device: str) -> Bytes:
 
 
 def sender_of_group(group: CopyGroup) -> tuple[int, str]:
-    """Return the rank that sends the copy of a group, and the device that holds this copy ("" for any device)."""
+    """Return (rank, device) of the copy that represents a group of equal copies.
+
+    The device is "" if any device has it.
+    """
     return (group.ranks[0], "") if group.ranks else group.devices[0]
 
 

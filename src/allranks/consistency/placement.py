@@ -1,4 +1,4 @@
-"""Find out which ranks hold arrays that are on the devices of one process.
+"""Agree on which ranks hold an array that is only on the devices of one process.
 
 To that process, such an array looks like one that every rank holds for itself. To the other ranks, it is on that
 process' devices. So no rank can find out the holders by itself; all ranks together can.

@@ -34,7 +34,7 @@ class ComparedEntry:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonPlan:
-    """What one rank compares with which ranks.
+    """The plan of a comparison: what this rank compares with which other ranks.
 
     ``descriptions``: a text for each leaf, which must be equal on all ranks. ``digest``: the digest of these texts.
     ``placement``: a digest of which rank holds which cell.
@@ -81,7 +81,7 @@ def plan_comparison(
 
 @dataclass(frozen=True, slots=True)
 class _SplitView:
-    """A split as one rank sees it.
+    """How one rank takes part in the split of an array.
 
     ``held``: a digest of which rank holds which cell; "" if all ranks hold everything.
     ``mine``: the label of the group of each cell that this rank holds.

@@ -1,4 +1,4 @@
-"""Send the majority's copies to the ranks that differ, through the key-value store. One rank sends each copy."""
+"""Repair a state: send the majority's values to the ranks that differ, through the key-value store."""
 
 from __future__ import annotations
 

@@ -72,7 +72,10 @@ def _rank_of(channel: socket.socket, size: int) -> int | None:
 
 
 def _send_result(come: Mapping[int, socket.socket], missing: list[int]) -> None:
-    """Send the missing ranks to all ranks that have connected, and let them close first: then the port is free."""
+    """Send the list of missing ranks to all ranks that have connected.
+
+    They close their connections first, so that the port is free afterwards.
+    """
     for channel in come.values():
         with contextlib.suppress(OSError):
             channel.sendall(json.dumps(missing).encode())

@@ -1,4 +1,4 @@
-"""Probe what only several hosts can find out together: clocks, connections and shared folders.
+"""Probe what involves several hosts: their clocks, connections and shared folders.
 
 The first rank of each host does this. Everything has a deadline. A host that does not answer becomes a row of the
 report.
@@ -77,7 +77,10 @@ def measure_store(store: KeyValueStore, host_number: int) -> float:
 
 
 class EchoServer:
-    """A port of this host: it sends the host's name to a client with the token, and echoes what the client sends."""
+    """A TCP server on this host.
+
+    It sends the host's name to a client that knows the token, and echoes what it receives.
+    """
 
     def __init__(self, host: str, token: str) -> None:
         self._host = host.encode()[:_LONGEST_NAME].ljust(_LONGEST_NAME)

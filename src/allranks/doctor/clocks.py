@@ -1,4 +1,4 @@
-"""Compute how far the hosts' clocks are apart, from the times of queries and answers. This module does no I/O."""
+"""Compute the offsets between the hosts' clocks, from the times of queries and answers. This module does no I/O."""
 
 from __future__ import annotations
 

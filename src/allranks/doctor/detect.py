@@ -32,7 +32,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def read_requirements(versions_by_package: dict[str, str]) -> tuple[dict[str, int] | None, list[UnmetRequirement]]:
-    """Return how many requirements each package has in its metadata, and the requirements that are not met.
+    """Return (number of requirements by package, list of unmet requirements), from the packages' metadata.
 
     The first is None if `packaging`, which reads requirements, is not installed.
     """

@@ -24,7 +24,7 @@ VISIBLE = (
 
 @dataclass(frozen=True, slots=True)
 class KernelDevices:
-    """The number of devices by vendor, in /dev, /proc and on the PCI bus; ``driver`` is NVIDIA's driver version."""
+    """The devices that the kernel shows, counted by vendor. ``driver`` is NVIDIA's driver version."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     driver: str = ""
@@ -123,7 +123,7 @@ def devices_row(
 def devices_per_rank_row(
     accelerators: int, ranks: int, *, is_launched: bool, virtual_devices: Mapping[str, int]
 ) -> Row:
-    """Return a report row that says whether each rank of a host has devices of its own.
+    """Return a report row that says whether the host has at least one device for each of its ranks.
 
     ``accelerators`` is how many devices the ranks see together. ``virtual_devices`` maps each framework to the number
     of CPU devices of a process that has no accelerators.

@@ -1,4 +1,4 @@
-"""Judge a folder in a file system: return the rows of the report from the results of trials. No I/O."""
+"""Make the report rows about a folder from the results of trials in it. No I/O."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def shared_folder_row(folder_label: str, main_host: str, seen_folders: Mapping[s
 
 @dataclass(frozen=True, slots=True)
 class SeenFolder:
-    """What a host found of another host's folder.
+    """What a host found out about another host's folder.
 
     - ``seconds``: after how long the other host's file was there; None: never.
     - ``answered``: the other host saw this host's answer.

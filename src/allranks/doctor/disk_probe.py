@@ -189,9 +189,7 @@ def measure_speeds(folder: Path, nbytes: int) -> None:
 
 
 def measure_moves(nbytes: int, move_bytes: Callable[[int], int], finish: Callable[[], None]) -> tuple[int, float]:
-    """Call ``move_bytes`` until ``nbytes`` are moved or time is up, then ``finish``; return the bytes moved, and the
-    seconds.
-    """
+    """Call ``move_bytes`` until ``nbytes`` are moved or time is up, then ``finish``. Return (bytes moved, seconds)."""
     began, at = time.perf_counter(), 0
     while at < nbytes and time.perf_counter() - began < _MOST_SECONDS:
         at += move_bytes(at)

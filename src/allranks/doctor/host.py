@@ -32,7 +32,7 @@ _VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE
 
 @dataclass(frozen=True, slots=True)
 class DoctorRequest:
-    """What to examine.
+    """The arguments of ``allranks doctor``: what to examine.
 
     - ``folders``: as the user names them.
     - ``nbytes``: the size of the files to write there.
@@ -72,7 +72,7 @@ class HostReport:
 
 
 def examine_host(request: DoctorRequest, local_ranks: Sequence[HostInfo], hosts: int) -> HostReport:
-    """Examine this host, and return its report; takes seconds, with a limit.
+    """Examine this host, and return its report. It takes some seconds, and every probe has a deadline.
 
     ``local_ranks`` are the ranks of this host; ``hosts`` is the number of hosts of the job.
     """

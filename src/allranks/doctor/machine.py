@@ -1,4 +1,4 @@
-"""Judge one machine's cores, memory and limits: return the rows of the report from values. This module does no I/O."""
+"""Make the report rows about a machine's cores, memory and limits from measured values. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class SharedMemory:
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """The limits of a process, and what is in use. ``inf`` means no limit; ``files`` is (soft, hard).
+    """The resource limits of a process, and what is in use. ``inf`` means no limit; ``files`` is (soft, hard).
 
     ``processes`` is the lowest limit (RLIMIT_NPROC, the cgroup's, the kernel's), with its name. ``running`` is what
     counts against that limit.
@@ -76,7 +76,9 @@ class ProcessLimits:
 
 
 def cores_row(machine_cores: MachineCores, ranks: int) -> Row:
-    """Return a report row that says whether the ranks of this host have as many cores as libraries count."""
+    """Return a report row that says whether the ranks may use as many cores as libraries assume when they start
+    threads.
+    """
     usable = min(machine_cores.allowed, machine_cores.quota or math.inf)
     told = [f"{machine_cores.counted} in the machine, {machine_cores.allowed} allowed"]
     if machine_cores.quota is not None:

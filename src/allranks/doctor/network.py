@@ -1,4 +1,4 @@
-"""Judge interfaces, the host's name, proxies and connections between hosts, from values. This module does no I/O."""
+"""Make the report rows about interfaces, the host's name, proxies and connections from measured values. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judge how the ranks were started: the launcher, the hosts, and the ranks on each host. This module does no I/O."""
+"""Make the report rows about how the ranks were started: the launcher, the hosts and their ranks. No I/O."""
 
 from __future__ import annotations
 

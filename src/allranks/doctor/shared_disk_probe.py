@@ -1,4 +1,4 @@
-"""Find out whether two hosts have the same folder; run as a script, prints JSON lines.
+"""Test whether a folder is shared between hosts. Run as a script; it prints JSON lines.
 
 ``hold FOLDER TOKEN`` writes a marker there and locks it, until its stdin ends. Then it prints the names of the hosts
 that have answered, and removes all files. ``find FOLDER TOKEN NAME SECONDS`` looks for the marker, writes an answer as

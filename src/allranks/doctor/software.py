@@ -1,4 +1,4 @@
-"""Judge the installed versions, and whether they are equal on all hosts. This module does no I/O."""
+"""Make the report rows about installed versions, and whether they are equal on all hosts. This module does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare all hosts of a job in one table. Every rank must call ``examine_all_hosts``."""
+"""Examine all hosts of a job, and report on them in one table. Every rank must call ``examine_all_hosts``."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _in_order(rows: Sequence[Row], folders: Sequence[str]) -> list[Row]:
 
 
 class _HostProbes:
-    """The probes of one host, which its first rank makes. The host has the number ``at`` in ``names``."""
+    """The probes that the first rank of a host makes. The host has the number ``at`` in ``names``."""
 
     def __init__(self, world: World, request: DoctorRequest, names: Sequence[str], at: int, wall: Wall) -> None:
         self.world, self.request, self.names, self.at, self.wall = world, request, names, at, wall

@@ -215,7 +215,7 @@ def _make_way(hidden: Path, final: Path, step: int) -> None:
 
 
 def _publish_state(hidden: Path, final: Path, seal: dict[str, Any]) -> None:
-    """Rename a folder to its final name when everything in it is durable."""
+    """Make everything in a folder durable, and then rename the folder to its final name."""
     (hidden / SEAL).write_text(json.dumps(seal, indent=1))
     for folder, _, files in os.walk(hidden):
         for name in [*files, "."]:

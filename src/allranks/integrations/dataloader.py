@@ -65,7 +65,7 @@ class EpochReader:
         return steps.state(self._epochs.epoch_after_step(step), step)
 
     def set_batches_behind(self, loader: DataLoader[Any], batches: Callable[[], int]) -> None:
-        """Correct the count of batches for a loop that has got ``batches()`` fewer than ``loader`` has yielded.
+        """Set how many batches the loop is behind the loader: ``batches()`` fewer than ``loader`` has yielded.
 
         A loader with a state of its own is queried for it when the loop has got all of its batches.
         """
@@ -115,7 +115,7 @@ def refuse_shards(reader: EpochReader, wrappers: list[Any]) -> None:
 
 
 def _patch_iterator_base(base: Any) -> None:
-    """Patch the base class of DataLoader iterators so that it reports to allranks' data sets and samplers."""
+    """Patch the base class of DataLoader iterators, so that allranks' data sets learn when an iteration begins."""
     start, reset = base.__init__, base._reset
 
     @wraps(start)

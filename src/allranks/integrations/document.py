@@ -34,7 +34,7 @@ _TENSOR, _ARRAY, _SCALAR, _DICT, _ORDERED = "$tensor", "$array", "$scalar", "$di
 
 
 def split_arrays(document: Mapping[str, Any]) -> tuple[dict[str, Array], Any]:
-    """Return the arrays of a tree by path, and everything else as JSON.
+    """Split a tree of Python values into its arrays, by path, and everything else as JSON.
 
     Raises CannotStore, with the path, for a value that cannot be stored without pickle.
     """
@@ -43,7 +43,7 @@ def split_arrays(document: Mapping[str, Any]) -> tuple[dict[str, Array], Any]:
 
 
 def join_arrays(json_part: Any, arrays: Mapping[str, Array]) -> Any:
-    """Return the tree from which ``take_apart`` made these arrays and this JSON."""
+    """Return the tree that ``split_arrays`` has split into these arrays and this JSON."""
     if type(json_part) is list:
         return [join_arrays(one, arrays) for one in json_part]
     if type(json_part) is not dict:
@@ -64,7 +64,7 @@ def join_arrays(json_part: Any, arrays: Mapping[str, Array]) -> Any:
 
 
 def array_names(json_part: Any) -> Iterator[tuple[str, bool]]:
-    """Yield the name of each array that ``put_together`` needs, and whether the array is a tensor."""
+    """Yield the name of each array that ``join_arrays`` needs, and whether the array is a tensor."""
     if type(json_part) is list:
         for one in json_part:
             yield from array_names(one)

@@ -1,4 +1,4 @@
-"""Run what all frameworks' training loops have in common: checks of ranks, comparisons, saves on preemption."""
+"""Implement what the integrations of all frameworks share: comparing ranks in training, and saving on preemption."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WHO = "Ranks(save_on_preemption=True)"
 
 @dataclass(slots=True)
 class _SharedNotices:
-    """The notices of a world, shared by all training loops of this process, of which one may follow another."""
+    """The requests (such as SIGTERM) that reach this world, shared by successive training loops of this process."""
 
     notices: Notices
     calls: int = 0
@@ -58,7 +58,10 @@ def join_world(rank: int, size: int, *, reports_hangs: bool) -> World:
 
 
 class TrainingLoop:
-    """One rank's part of a training. **Every rank must make one, and call its methods in the same order.**"""
+    """The checks and saves of one rank during a training.
+
+    **Every rank must make one, and call its methods in the same order.**
+    """
 
     def __init__(self, *, verify_every: int, save_on_preemption: bool) -> None:
         if verify_every < 0:
@@ -114,11 +117,11 @@ class TrainingLoop:
         return self._arrived(self._world)
 
     def note_save(self, step: int, save_path: str) -> None:
-        """Take note that the state after a step is saved, or is about to be saved, on all ranks."""
+        """Record that the state after a step is saved, or is about to be saved, on all ranks."""
         self._saved = step, save_path
 
     def note_resume(self, step: int, save_path: str) -> None:
-        """Take note that all ranks continue from the saved state after a step."""
+        """Record that all ranks continue from the saved state after a step."""
         self._step, self._saved = step, (step, save_path)
 
     def save_and_exit(self, notice: Notice) -> NoReturn:

@@ -55,7 +55,7 @@ def _follow_shards(module: Any) -> None:
 
 
 def _cancel_second_skip(reader: EpochReader, skipping: list[Any]) -> None:
-    """Cancel other skips of the batches that the state of a reader skips already.
+    """Cancel Accelerate's skip of first batches if the reader's state already skips them.
 
     Raises DataError if the numbers of skipped batches differ.
     """

@@ -1,4 +1,4 @@
-"""Combine the known messages of all libraries in one ``Book``."""
+"""Combine the known messages of all libraries in one ``MessageBook``."""
 
 from __future__ import annotations
 

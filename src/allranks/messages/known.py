@@ -23,7 +23,7 @@ KINDS: Mapping[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class KnownMessage:
-    """A known message: what it means, and what to do about it.
+    """A well-known message of a library: how to recognize it, what it means, and what to do about it.
 
     - ``texts``: a line that contains any of these texts is this message.
     - ``facts``: a regular expression whose named groups are the values to show (``waited`` = "20 s").
@@ -43,14 +43,14 @@ class KnownMessage:
     facts: str = ""
 
     def values_in_line(self, line: bytes) -> dict[str, str]:
-        """Return the values in a line that matter, by name, in their order."""
+        """Return the values that ``facts`` extracts from a line, by name."""
         found = re.search(self.facts.encode(), line) if self.facts else None
         told = found.groupdict() if found else {}
         return {name: text.decode(errors="replace") for name, text in told.items() if text}
 
 
 class MessageBook:
-    """Find known messages in the bytes of a log.
+    """Finds known messages in the bytes of a log.
 
     If a line has the texts of two messages, the first message is found.
     """

@@ -10,7 +10,7 @@ from functools import cache
 
 @cache
 def xla_flags() -> Mapping[str, tuple[str, ...]]:
-    """Return flag (without hyphens) -> the versions of jaxlib, of those looked at, that accept it; oldest first."""
+    """Return, by flag (without hyphens), the examined versions of jaxlib that accept it, oldest first."""
     lines = (pkgutil.get_data(__package__, "xla_flags.txt") or b"").decode("ascii").splitlines()
     words = [line.split() for line in lines if not line.startswith("#")]
     versions = words[0][1:]
@@ -18,7 +18,7 @@ def xla_flags() -> Mapping[str, tuple[str, ...]]:
 
 
 def nearest_flag(flag: str) -> str | None:
-    """Return the flag of the newest jaxlib that is most like ``flag``, None if none is."""
+    """Return the most similar flag of the newest jaxlib; None if no flag is similar."""
     known = xla_flags()
     newest = max((versions[-1] for versions in known.values()), key=lambda v: tuple(map(int, v.split("."))))
     current = [name for name, versions in known.items() if newest in versions]

@@ -180,6 +180,6 @@ IMAGES = ("JAX_VERSION", "NCCL_VERSION", "TORCH_VERSION")
 
 
 def nearest_variable(name: str) -> str | None:
-    """Return the known variable whose name is most like ``name``, None if none is."""
+    """Return the known variable with the most similar name; None if no name is similar."""
     known = [one for names in NAMES.values() for one in names]
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.8)), None)

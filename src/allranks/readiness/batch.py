@@ -1,4 +1,4 @@
-"""Check before the first step that rows, ranks, devices and accumulation fit, for a batch and a loader. No I/O."""
+"""Check before the first step that a batch or a loader fits the ranks, devices and accumulation steps. No I/O."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def global_rows_row(shapes: Mapping[str, Shape], plan: BatchPlan | None) -> Row:
 
 
 def _one_a_device(shapes: Mapping[str, Shape], rows: int, devices: int, plan: BatchPlan | None = None) -> bool:
-    """Return whether the first dimension counts the devices, as for pmap, and the second the rows of each device."""
+    """Return whether the arrays have the shape (devices, rows of a device, ...), as for pmap."""
     if rows != devices or any(len(shape) < 2 for shape in shapes.values()):
         return False
     wanted = plan and {plan.rows_at_once, plan.rows_at_once * plan.accumulation, plan.accumulation}

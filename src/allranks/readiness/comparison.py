@@ -60,7 +60,7 @@ def find_differences(digests_by_rank: Sequence[Mapping[str, str]]) -> dict[str, 
 
 
 def first_rank_of_groups(groups: Groups) -> list[int]:
-    """Return the ranks that send the values of their groups: the first rank of each group."""
+    """Return the first rank of each group, which sends the value of its group."""
     return [ranks[0] for ranks in groups[:_MOST_GROUPS]]
 
 
@@ -137,7 +137,9 @@ def distinct_row(topic: str, digests_by_rank: Sequence[Sequence[str]]) -> Row:
 
 
 def merge_rows(rows_by_rank: Iterable[tuple[int, Row]], ok_counts: Mapping[str, int]) -> list[Row]:
-    """Return the report rows of all ranks, equal rows once, each with its ranks (no ranks if all ranks report it).
+    """Merge the report rows of all ranks.
+
+    Equal rows become one, with the ranks that reported it (none if all ranks did).
 
     ``ok_counts`` counts, by topic, the ranks that found it ok and sent no row. Topics are in the order of their first
     row.

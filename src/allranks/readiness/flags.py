@@ -25,7 +25,7 @@ _PROGRAM = f"import hashlib; from jaxlib import xla_client; print({OPTIONS})"
 
 @dataclass(frozen=True, slots=True)
 class FlagsReading:
-    """How jaxlib reads flags.
+    """The result of a process that read XLA_FLAGS with jaxlib.
 
     ``digest`` is the digest of its options; ``refused`` is why it refused the flags; ``unknown`` are the unknown flags.
     """

@@ -37,7 +37,7 @@ _WAITS = re.compile(r"--(xla_\w*(?:terminate|termination|collective)_timeout\w*)
 
 @dataclass(frozen=True, slots=True)
 class _CheckRequest:
-    """What the user wants to check, beside the checks that always run."""
+    """The arguments of ``preflight``, which add checks to those that always run."""
 
     batch: int | BatchPlan | None
     accumulation: int

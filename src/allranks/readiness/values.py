@@ -1,4 +1,4 @@
-"""Turn values to compare (configurations, keys, generators, small arrays) into JSON values and digests."""
+"""Convert values that ranks compare (configurations, keys, generators, small arrays) into JSON values and digests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def to_json_value(value: object, *, value_name: str) -> Any:
 
 
 def element_digests(value: object, *, value_name: str) -> list[str]:
-    """Return a digest of each element that must differ from all others: of each key, seed, or row of an array."""
+    """Return a digest of each element (key, seed, or row of an array) that must differ from all others."""
     if isinstance(value, list | tuple):
         return [part for at, one in enumerate(value) for part in element_digests(one, value_name=f"{value_name}[{at}]")]
     array, keys = array_of(value)

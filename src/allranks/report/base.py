@@ -50,7 +50,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class RuleNote:
-    """What a report says about a rule: its code, its name, a sentence about what it does, and its precision.
+    """The description of a rule in a report: its code, its name, a sentence about what it finds, and its precision.
 
     ``precision`` is the share of its findings that was right in unseen code (not used to develop the rule), or None.
     """
@@ -63,7 +63,7 @@ class RuleNote:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that a format of the report may show.
+    """The content of a report, from which all formats are rendered.
 
     - ``project``: the name of the project's folder.
     - ``sources``: the files of findings and evidence. ``prints``: the fingerprints of findings.
@@ -139,7 +139,7 @@ def count(number: int, noun: str) -> str:
 
 
 def verdict_of(report: Report) -> tuple[str, str]:
-    """Return the verdict of a rehearsal: its kind ("error", "warning" or "ok"), and a sentence."""
+    """Return the verdict on a rehearsed program: its kind ("error", "warning" or "ok"), and a sentence."""
     counts = report.counts()
     if report.rehearsal and report.rehearsal.failure:
         return "error", "The program fails by itself"

@@ -26,9 +26,9 @@ def character_width(character: str) -> int:
 def format_table(column_headers: Sequence[str], rows: Iterable[Sequence[object]], *, indent: str = "") -> str:
     """Return an aligned table: the headers, a line of dashes, one line per row.
 
-    No newline at the end, no blanks at line ends. A column of numbers (``12``, ``1.5 s``, ``127 MB``) is aligned right,
-    with its header. None is written as ``-``. An empty cell or ``-`` fits both kinds of column. Raises ValueError for a
-    row that is not as long as the headers.
+    The text has no newline at the end. A column of numbers (``12``, ``1.5 s``, ``127 MB``) is aligned right, with its
+    header. None is written as ``-``. An empty cell or ``-`` fits both kinds of column. Raises ValueError for a row that
+    is not as long as the headers.
     """
     cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     for row in cells:

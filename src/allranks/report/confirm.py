@@ -18,7 +18,7 @@ STATES: tuple[State, ...] = get_args(State)
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What a rehearsal says about a finding: one of the states, and a sentence."""
+    """Whether a rehearsal (a run of the program) confirms a finding: a state, and a sentence for people."""
 
     state: State
     text: str
@@ -26,7 +26,7 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class SeenFault:
-    """A finding of a rehearsal. ``places`` are its own place and those of its evidence."""
+    """A fault that a rehearsal found. ``places``: where it is, and where its evidence is."""
 
     code: str
     severity: str
@@ -37,7 +37,7 @@ class SeenFault:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What ``allranks rehearse --output-format json`` wrote.
+    """The content of a report that ``allranks rehearse --output-format json`` wrote.
 
     - ``lines``: by file and line, how many ranks were seen there. ``is_complete``: no line that ran is missing.
     - ``runs``: how many runs were made.
@@ -113,7 +113,7 @@ def confirm_finding(finding: Finding, rehearsed: Rehearsed) -> Confirmation:
 def _is_same_fault(fault: SeenFault, finding: Finding) -> bool:
     """Return whether a finding of a rehearsal is about the fault that was found by reading.
 
-    It is if their statements are the same, or if they have one code and share a line of their evidence.
+    True if both are at the same statement, or if they have the same code and a common line in their evidence.
     """
     if _overlap(fault.place, finding.place):
         return True

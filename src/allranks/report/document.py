@@ -60,7 +60,7 @@ def _rehearsal(facts: RehearsalFacts) -> dict[str, Any]:
 
 
 def _lines_by_rank_count(ranks_by_line: Mapping[int, int]) -> dict[str, list[int]]:
-    """Return the lines by how many ranks were seen at them: ``{"2": [1, 2, 7], "1": [9]}``."""
+    """Group lines by the number of ranks that ran them: ``{"2": [1, 2, 7], "1": [9]}``."""
     found: dict[str, list[int]] = {}
     for line, ranks in sorted(ranks_by_line.items()):
         found.setdefault(str(ranks), []).append(line)

@@ -61,7 +61,7 @@ def _rehearsal(report: Report, facts: RehearsalFacts) -> Iterator[str]:
 
 
 def _not_seen(report: Report) -> Iterator[str]:
-    """Yield what was not seen, and why: the reader must not take it for correct."""
+    """Yield the HTML that lists what a rehearsal could not check, and why."""
     rows = [row for row in report.rows if row.verdict in ("not seen", "not determined")]
     if not rows:
         return

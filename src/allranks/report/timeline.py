@@ -33,7 +33,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that a rank did at one time. ``kind``: "write" and "read" for file calls, "other" for the rest."""
+    """An event of a rank at one time. ``kind``: "write" or "read" for calls on files, "other" for the rest."""
 
     rank: int
     kind: Literal["write", "read", "other"]

@@ -33,7 +33,7 @@ class Conflict:
 
 
 class _Scale:
-    """Converts times to columns of the picture."""
+    """Converts times in seconds to horizontal positions in the drawing."""
 
     def __init__(self, times: Sequence[float]) -> None:
         self._times = sorted(set(times)) or [0.0]

@@ -1,4 +1,4 @@
-"""Define what a checkpoint needs of a storage: durable files, blocks, and errors with a path."""
+"""Define the interface of a storage for checkpoints: durable files, written in blocks; errors name the path."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ class BlockSource(Protocol):
         """
 
     def done(self, number: int) -> None:
-        """Take note that the writer no longer needs the memory of block ``number``."""
+        """Release the memory of block ``number``. The storage calls this when it has written the block."""
 
 
 class Storage(Protocol):
-    """A folder, bucket or memory that stores files. Paths are relative, with ``/``. All methods are thread-safe, and a
-    rank may call them without the other ranks.
+    """A folder, bucket or memory that stores files.
+
+    Paths are relative, with ``/``. All methods are thread-safe, and a rank may call them without the other ranks.
 
     When a method that writes returns, its bytes are durable: they survive a power cut. Every error of the file system
     or the service is raised as StorageError (its kinds are below). The message names the path and the storage.
@@ -57,7 +58,7 @@ class Storage(Protocol):
         """The address of the storage, as a user would write it."""
 
     def write(self, path: str, source: BlockSource) -> None:
-        """Write a new file, and create its folders. A write that fails leaves no complete file. Raises AlreadyThere."""
+        """Write a new file and create its folders. A write that fails leaves no complete file. Raises AlreadyThere."""
 
     def put(self, path: str, data: bytes, *, replace: bool = False) -> None:
         """Write a small file, completely or not at all, and create its folders. Replace a file only with ``replace``.
@@ -69,8 +70,9 @@ class Storage(Protocol):
         """Return the content of a file. Raises NotThere."""
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
-        """Fill the buffers, one after the other, with the bytes of a file from ``offset`` on. Raises NotThere if there
-        is no such file, and Truncated if it has too few bytes.
+        """Fill the buffers, one after the other, with the bytes of a file from ``offset`` on.
+
+        Raises NotThere if there is no such file, and Truncated if it has too few bytes.
         """
 
     def size(self, path: str) -> int | None:

@@ -43,7 +43,10 @@ def open_storage(where: str | os.PathLike[str] | Storage, *, direct: bool = Fals
 
 
 def canonical_place(storage: Storage) -> str:
-    """Return one name for a storage, the same for every address that leads to it: symbolic links are resolved."""
+    """Return the canonical address of a storage, with symbolic links resolved.
+
+    It is equal for all addresses of one storage.
+    """
     return os.path.realpath(storage.url) if isinstance(storage, LocalStorage) else storage.url
 
 

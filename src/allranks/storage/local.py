@@ -281,7 +281,7 @@ def _sync(folder: int) -> None:
 
 
 def _buffers_after(buffers: Sequence[memoryview], count: int) -> list[memoryview]:
-    """Return the rest of the buffers after their first ``count`` bytes."""
+    """Return the buffers without their first ``count`` bytes, counted over all buffers."""
     for index, buffer in enumerate(buffers):
         if count < len(buffer):
             return [buffer[count:], *buffers[index + 1 :]]

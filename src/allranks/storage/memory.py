@@ -32,7 +32,7 @@ _VERBS = dict.fromkeys(("create", "block", "finish"), "write")
 
 
 class SimulatedCrash(BaseException):
-    """Raised by the operation at which the simulated process dies, and by every later operation of that process."""
+    """Raised at the operation where a simulated process crashes, and by every later operation of that process."""
 
 
 @dataclass(slots=True)

@@ -218,7 +218,10 @@ class ObjectStorage:
 
 
 class _CopiedBlocks:
-    """An iterator over copies of the blocks of a source: the source's memory is free at once. Keeps the first error."""
+    """Iterates over copies of a source's blocks, so that the source's memory can be released at once.
+
+    Keeps the first error.
+    """
 
     def __init__(self, source: BlockSource) -> None:
         self.error: BaseException | None = None

@@ -1,4 +1,4 @@
-"""Explain the errors of a file system, and say what the user can do about them."""
+"""Convert errors of the file system into StorageErrors that say what the user can do."""
 
 from __future__ import annotations
 

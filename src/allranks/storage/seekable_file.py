@@ -1,4 +1,4 @@
-"""Present data that is read by offset as a file object, for libraries that expect one."""
+"""Make a read-only file object from a function that reads bytes at an offset."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 
 
 class SeekableFile(io.RawIOBase):
-    """A read-only file of ``nbytes`` bytes. ``read_at(offset, count)`` returns bytes; it is called within it only."""
+    """A read-only file object of ``nbytes`` bytes.
+
+    ``read_at(offset, count)`` returns bytes; it never gets a range outside.
+    """
 
     def __init__(self, nbytes: int, read_at: Callable[[int, int], bytes]) -> None:
         self._nbytes, self._read_at, self._at = nbytes, read_at, 0

@@ -1,4 +1,4 @@
-"""Run tests in a rank, for the plugin. The tests were collected once, before the ranks were forked.
+"""Run the body of a test in a rank. The tests were collected once, before the ranks were forked.
 
 The fork server collects the files that have tests of several ranks. So a rank starts with everything imported and runs
 the body of one test at once. A rank with a new interpreter (if forking was unsafe) collects the tests itself.
@@ -83,7 +83,7 @@ def run_test(arguments: list[str], files: list[str], test_id: str, folder: str) 
 
 
 def _follow_environment() -> None:
-    """Set the number of devices of this rank's job in a JAX that was imported before the fork."""
+    """Set the number of CPU devices in JAX, which was imported before the fork, as this rank's environment says."""
     jax = sys.modules.get("jax")
     if jax is not None and (devices := os.environ.get("JAX_NUM_CPU_DEVICES")):
         jax.config.update("jax_num_cpu_devices", int(devices))

@@ -41,7 +41,7 @@ _RANKS: pytest.StashKey[_TestRanks] = pytest.StashKey()
 
 @dataclass(frozen=True, slots=True)
 class WorldMark:
-    """The arguments of a test's mark. ``timeout`` is in seconds."""
+    """The arguments of a test's ``pytest.mark.world``. ``timeout`` is in seconds."""
 
     n: int
     devices: int = 1

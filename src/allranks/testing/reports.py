@@ -76,7 +76,7 @@ def _uneven_skip(report: pytest.TestReport, skipped: Sequence[int], size: int) -
 
 
 def report_of_dead_ranks(item: pytest.Item, reason: str, output: str, seconds: float) -> pytest.TestReport:
-    """Return a failed report for a test if no rank has written a report."""
+    """Return a failure report for a test of which no rank has written a report."""
     return pytest.TestReport(
         item.nodeid,
         item.location,
