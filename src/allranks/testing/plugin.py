@@ -143,7 +143,7 @@ class _TestRanks:
         folder = Path(self._folder.name) / str(self._count)
         folder.mkdir()
         arguments = json.dumps([self._arguments, self._files, item.nodeid, str(folder)])
-        target = Call("allranks.testing.collected:run", arguments)
+        target = Call("allranks.testing.collected:run_test", arguments)
         job = Job(target, mark.n, devices=mark.devices, timeout=mark.timeout)
         output = io.BytesIO()
         console = Console(mark.n, out=output, color=False, live=False)
@@ -166,7 +166,7 @@ class _TestRanks:
         if self._fork_server is None:
             self._fork_server = ForkServer(os.environ)
             arguments = json.dumps([self._arguments, self._files])
-            ready = self._fork_server.prepare(Call("allranks.testing.collected:collect", arguments))
+            ready = self._fork_server.prepare(Call("allranks.testing.collected:collect_tests", arguments))
             if ready.obstacle:
                 print(f"allranks: every rank of every test starts its own interpreter: {ready.obstacle}")
         return self._fork_server
