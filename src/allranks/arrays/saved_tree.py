@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SavedArray:
-    """The shape, dtype and kind (as in ``Declared``) of an array in a checkpoint."""
+    """The shape, dtype and kind (as in ``DeclaredArray``) of an array in a checkpoint."""
 
     shape: tuple[int, ...]
     dtype: str

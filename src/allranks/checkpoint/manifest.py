@@ -46,7 +46,10 @@ class ShardRun:
 
 @dataclass(frozen=True, slots=True)
 class StoredLeaf:
-    """An array of a checkpoint and its shards. ``dtype``, ``kind`` and ``per_rank`` are as in ``arrays.Declared``."""
+    """An array of a checkpoint and its shards.
+
+    ``dtype``, ``kind`` and ``per_rank`` are as in ``arrays.DeclaredArray``.
+    """
 
     shape: tuple[int, ...]
     dtype: str

@@ -34,12 +34,12 @@ class TrainingPosition:
         self._recorded: Metrics | None = None
 
     def note_restore(self, step: int, metrics: Metrics, *, is_stored: bool = True) -> None:
-        """Take note that a step was restored, for any purpose. ``is_stored``: False if it was only in memory."""
+        """Record that a step was restored, for any purpose. ``is_stored``: False if it was only in memory."""
         self._restored[step] = metrics
         (self._in_memory_only.discard if is_stored else self._in_memory_only.add)(step)
 
     def advance_to(self, step: int) -> int | None:
-        """Take note that the training has done ``step`` steps; return the step before, or None if it is not known.
+        """Record that the training has done ``step`` steps; return the step before, or None if it is not known.
 
         The step before is the highest step, up to ``step``, that was restored or done.
         """

@@ -67,7 +67,7 @@ class RunRetention:
         return step in self._given_up
 
     def give_up_after(self, step: int) -> None:
-        """Take note that the training continues from ``step``; later steps are given up."""
+        """Record that the training continues from ``step``, so that later steps are given up."""
         self._is_continued = True
         later = {one for one in self.steps if one > step}
         self._given_up = self._removable_steps(later, held={})  # readers of another branch do not stop a training

@@ -176,7 +176,7 @@ class SaveOperation:
         prepared.read_back.done = True
 
     def is_published(self) -> bool:
-        """Return whether the step has a manifest, and it is that of this save."""
+        """Return whether the step's manifest exists, and was written by this save."""
         path = paths.manifest_path(self.identity.step)
         try:
             return manifest_decode.decode_manifest(self.storage.get(path), path=path).nonce == self.identity.nonce

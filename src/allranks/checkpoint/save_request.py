@@ -143,9 +143,9 @@ class GatherableValue(Protocol):
 
 
 def resolve_gatherables(extra: Any) -> Any:
-    """Return ``extra`` with every Gatherable in it replaced by its complete value. **Every rank must call.**
+    """Return ``extra`` with every GatherableValue in it replaced by its complete value. **Every rank must call.**
 
-    All ranks must have the same number of Gatherables.
+    All ranks must have the same number of GatherableValues.
     """
     if isinstance(extra, GatherableValue):
         return extra.gathered()

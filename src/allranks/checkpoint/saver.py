@@ -137,7 +137,7 @@ class RunSaver:
             last.wait()
 
     def _gather_extra(self, order: SaveOrder) -> SaveOrder:
-        """Replace the Gatherables in ``extra``. Every rank must call, even if it will refuse the save."""
+        """Replace the GatherableValues in ``extra``. Every rank must call, even if it will refuse the save."""
         try:
             return replace(order, extra=resolve_gatherables(order.extra))
         except AllranksError:  # of the exchange: all ranks have it

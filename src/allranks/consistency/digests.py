@@ -57,7 +57,7 @@ def digest_of_value(value: object, *, is_proof: bool) -> bytes:
 
 
 def _on_devices(pairs: Sequence[tuple[DeclaredArray, tuple[CellCopy, ...]]]) -> Iterator[tuple[int, list[Fingerprint]]]:
-    """Yield the number of each array that is not in host memory, with the fingerprints of its copies."""
+    """Yield (array number, fingerprints of its copies) for each array that is not in host memory."""
     of: defaultdict[str, list[int]] = defaultdict(list)
     for array, (_, copies) in enumerate(pairs):
         if copies and not copies[0].on_host:

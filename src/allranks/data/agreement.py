@@ -108,7 +108,7 @@ def rows_error(rows_by_rank: Sequence[Ranges], global_batch: int) -> str:
 
 
 def count_error(rows_by_rank: Sequence[Ranges], global_batch: int) -> str:
-    """Return a text that names the rows that no rank or several ranks count; "" if one rank counts each row."""
+    """Return a text that names the rows that no rank counts, or several do; "" if exactly one rank counts each row."""
     count = np.zeros(global_batch, np.int64)
     for begin, end in (one for held in rows_by_rank for one in held):
         count[begin:end] += 1

@@ -66,8 +66,8 @@ def to_jax(columns: Columns, rows: Sequence[int], where: object, global_batch: i
     """Return a batch as global arrays of ``global_batch`` rows. No row is sent between ranks, and no rank waits.
 
     ``columns`` hold this process's ``rows``, ascending, in their first dimension. They must not be changed afterwards,
-    because a device may still read them. ``where`` is as for ``rows_of``. Columns of text, bytes and objects are
-    returned unchanged. Raises BatchMismatch if the rows are not exactly the rows that this process's devices need.
+    because a device may still read them. ``where`` is as for ``rows_of_process``. Columns of text, bytes and objects
+    are returned unchanged. Raises BatchMismatch if the rows are not exactly the rows that this process's devices need.
     Raises DataError for integers that do not fit into 32 bits, if JAX has only these.
     """
     rank = jax.process_index()

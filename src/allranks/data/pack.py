@@ -132,7 +132,7 @@ def make_packer(
 ) -> DocumentPacker:
     """Return a packer that continues at ``carry``. Then push the documents from ``carry.depth`` on.
 
-    ``documents`` are those at the depths ``carry.again``, and ``ids`` are their ids.
+    ``documents`` are those at the depths ``carry.depths_to_read_again``, and ``ids`` are their ids.
     """
     if packing.method == "split":
         return _Splitter(packing, carry)

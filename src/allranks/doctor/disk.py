@@ -44,7 +44,7 @@ class DiskTrial:
 
 @dataclass(frozen=True, slots=True)
 class FolderReport:
-    """A folder as one host found it. Sizes are in bytes, times in seconds.
+    """The results of one host's trials in a folder. Sizes are in bytes, times in seconds.
 
     - ``label``: its name in topics; ``where``: its complete path.
     - ``kind`` and ``source``: those of the file system.

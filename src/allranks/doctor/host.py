@@ -127,7 +127,7 @@ def examine_host(request: DoctorRequest, local_ranks: Sequence[HostInfo], hosts:
 
 
 def probe_framework(name: str, timeout_seconds: float) -> FrameworkDevices:
-    """Return what a framework sees when a separate process imports it."""
+    """Import a framework in a separate process, and return the devices that it finds."""
     if not detect.has_framework(name):
         return FrameworkDevices(name, "absent")
     output = run_probe(f"{name}.py", timeout_seconds=timeout_seconds, environ=_GENTLY)

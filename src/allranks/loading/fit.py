@@ -20,7 +20,7 @@ WRONG: tuple[Kind, ...] = ("missing", "unexpected", "reshaped", "unlike", "confl
 
 @dataclass(frozen=True, slots=True)
 class StoredArray:
-    """The shape, dtype and kind (as in ``arrays.Declared``) of an array in a file."""
+    """The shape, dtype and kind (as in ``arrays.DeclaredArray``) of an array in a file."""
 
     shape: tuple[int, ...]
     dtype: str

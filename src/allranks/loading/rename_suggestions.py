@@ -68,7 +68,9 @@ class _SearchState:
     kept: tuple[str, ...]
 
     def count_gained_leaves(self, rename: Mapping[str, str]) -> int:
-        """Return how many leaves a rename makes fit; 0 if it changes a fitting name, or maps two names to one."""
+        """Return how many more leaves fit after a rename; 0 if the rename changes a fitting name, or maps two names to
+        one.
+        """
         change = make_renamer(rename)
         new = [change(name) for name in self.left]
         if len(set(new)) != len(new) or any(change(name) != name for name in self.kept):

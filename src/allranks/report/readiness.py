@@ -19,7 +19,9 @@ WIDTH, _NARROWEST = 118, 30
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The readiness of a job; it is the same on every rank. ``hosts`` are in the order of their first ranks.
+    """The result of a readiness check of a job: its rows and hosts.
+
+    It is the same on every rank. ``hosts`` are in the order of their first ranks.
 
     ``str()`` gives the table, what to do below it, and a last line that counts the verdicts.
     """

@@ -176,7 +176,7 @@ def copies(leaf: torch.Tensor, context: OpenContext) -> tuple[CellCopy, ...]:
 
 
 def make_cell_copy(part: torch.Tensor, cell: int, context: OpenContext) -> CellCopy:
-    """Return the ``Copy`` of a cell whose data is ``part``, a tensor of this rank."""
+    """Return the CellCopy of a cell whose data is ``part``, a tensor of this rank."""
     tensor = part.detach()
     return CellCopy(cell, str(tensor.device), "torch", tensor, tensor.is_cpu, partial(_bytes, tensor, context))
 

@@ -32,7 +32,7 @@ class TarMember(NamedTuple):
 def iterate_members(read: Callable[[int, int], bytes], nbytes: int) -> Iterator[TarMember]:
     """Yield the files in a tar of ``nbytes`` bytes; ``read(offset, count)`` returns bytes of the tar.
 
-    Folders and links are skipped. A tar may end without its two empty headers. Raises NoTar.
+    Folders and links are skipped. A tar may end without its two empty headers. Raises NotATarError.
     """
     at = begin = 0
     name, size_of_pax = "", -1

@@ -17,7 +17,7 @@ Encode = Callable[[Sequence[str]], Sequence[Tokens]]
 
 @dataclass(frozen=True, slots=True)
 class TokenizeSamples:
-    """A function for ``Map`` that replaces text by tokens.
+    """A function for ``Dataset.map`` that replaces text by tokens.
 
     In a dict it replaces ``column`` by ``into``; for a str it returns a dict with ``into``. It is ``batched``: it
     accepts a list of samples, too. Raises DataError if a sample has no text.

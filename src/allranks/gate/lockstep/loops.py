@@ -97,7 +97,7 @@ def _collection_name(iterated: ast.expr) -> str:
 
 
 def _of_while(node: ast.While) -> SourceLoop:
-    """Return the Loop of a ``while``. Its counter is a variable of the condition to which the body adds 1."""
+    """Return the SourceLoop of a ``while``. Its counter is a variable of the condition to which the body adds 1."""
     named = {one.id for one in ast.walk(node.test) if isinstance(one, ast.Name)}
     for step in node.body:
         if isinstance(step, ast.AugAssign) and isinstance(step.target, ast.Name) and step.target.id in named:

@@ -84,7 +84,7 @@ class TransferMonitor:
         self._is_watching = False
 
     def post_transfer(self, channel: Channel, data_form: str, call_line: str, *, sends: bool) -> PostedTransfer:
-        """Record a send or receive, and return its Post; call this before the send or receive starts.
+        """Record a send or receive, and return its PostedTransfer. Call this before the send or receive starts.
 
         Raises Mismatch if the sender has announced another form.
         """

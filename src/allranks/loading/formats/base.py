@@ -85,7 +85,7 @@ class FileBlob:
 
     @classmethod
     def of_file(cls, storage: Storage, name: str) -> FileBlob:
-        """Return a Blob of the complete file. Raises Damaged if the file does not exist."""
+        """Return a FileBlob of the complete file. Raises Damaged if the file does not exist."""
         size = storage.size(name)
         if size is None:
             raise Damaged(f"{storage.url}/{name} does not exist.", path=name)
@@ -111,7 +111,7 @@ class FileBlob:
         return bytes(into)
 
     def sub_blob(self, offset: int, size: int, *, content: str) -> FileBlob:
-        """Return a part of the blob as a Blob; ``content`` names it in errors.
+        """Return a part of the blob as a FileBlob; ``content`` names it in errors.
 
         Raises Damaged if it is not inside it.
         """
