@@ -51,7 +51,7 @@ class Machines:
 
 
 class View:
-    """One rank's view of the machines: `Hosts`."""
+    """One rank's view of the machines: `HostMemories`."""
 
     def __init__(self, machines: Machines, world: World) -> None:
         self._machines = machines
@@ -60,7 +60,7 @@ class View:
             mine.fail_operation("*", times=1000)
         self.mine: Storage = mine
 
-    def of(self, host: str) -> HostMemory:
+    def memory_of_host(self, host: str) -> HostMemory:
         return self._machines.of(host).new_process()
 
     def close(self) -> None:

@@ -87,7 +87,7 @@ def test_windows_tile_their_stream(plan):
         while depth < plan.stream_length(stream):
             window = plan.window_at(stream, depth)
             assert window.begin == depth
-            last = plan.window(stream, window.end - 1)
+            last = plan.window_at(stream, window.end - 1)
             assert (last.begin, last.end, last.pieces) == (window.begin, window.end, window.pieces)
             assert sorted(window.order.tolist()) == list(range(window.end - window.begin))
             depth = window.end

@@ -110,7 +110,7 @@ def test_a_new_program_is_compared_within_the_call_and_told_apart_from_then_on(
     assert compiled.sequence.merge_queries[-1] == "new ('(8, 4)',)"
     for batch in (SMALL, LARGE, LARGE, SMALL):
         step(batch, scale=2.0)
-        assert predictor.call(predictor.count).lines == (str(batch.shape),)
+        assert predictor.stored_call(predictor.count).lines == (str(batch.shape),)
 
 
 def test_lines_are_different_calls(step: LockstepFunction, compiled: Compiled) -> None:

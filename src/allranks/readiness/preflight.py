@@ -156,7 +156,7 @@ def _rows_of_differences(
 def _check_rank(world: World, request: _CheckRequest) -> tuple[list[Row], list[NamedValue]]:
     """Return this rank's report rows, and the values to compare over ranks."""
     jax = import_adapter("jax") if world.backend != "torch" else None
-    count, kind = jax.devices() if jax is not None else (1, "")
+    count, kind = jax.devices_of_process() if jax is not None else (1, "")
     rows = list(_data_rows(world, request, devices=count, jax=jax is not None))
     if world.local_rank == 0:
         rows.append(variables.unread_row(os.environ, lambda name: contains_name(name, request.files)))
