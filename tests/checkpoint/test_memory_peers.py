@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from allranks.checkpoint.memory import hosts, peers
-from allranks.checkpoint.memory.peers import MemoryServer, RemoteMemory, addresses_of_this_host
+from allranks.checkpoint.memory.peers import MemoryServer, RemoteMemory
 from allranks.errors import NotThere, StorageError, Truncated
 from allranks.storage.base import BLOCK
 from allranks.storage.local import LocalStorage
 from allranks.storage.memory import MemoryStorage
+from allranks.world.processes import addresses_of_this_host
 
 SECRET = b"of the job"
 PATH = "checkpoint-7/part"
