@@ -118,7 +118,7 @@ def not_ready(_: Path) -> None:
         allranks.preflight(world, same={"config": config}, distinct={"seeds": world.rank // 3})
 
     with (
-        mock.patch.object(preflighting, "framework", return_value=None),
+        mock.patch.object(preflighting, "import_adapter", return_value=None),
         mock.patch.object(preflighting, "has_jaxlib", return_value=False),
         mock.patch("builtins.print"),
     ):
