@@ -17,6 +17,7 @@ OUTPUTS = {
     "kernels": "ModuleNotFoundError: No module named 'flash_attn'",
     "module": "ModuleNotFoundError: No module named 'einops'",
     "lightning": "    return self.parallel_devices[self.local_rank]\nIndexError: list index out of range",
+    "unused": "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.",
     "devices": "lightning.fabric.utilities.exceptions.MisconfigurationException: You requested gpu: [0, 1]",
     "cuda": "AssertionError: Torch not compiled with CUDA enabled",
     "world": "AssertionError: world_size 2 must be divisible by tp_size 4",

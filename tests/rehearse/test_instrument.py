@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from allranks.rehearse.probe.branches import _float
-from allranks.rehearse.probe.instrument import CAUGHT, CONDITION, OPERAND, Site, instrumented
+from allranks.rehearse.probe.instrument import CAUGHT, CONDITION, OPERAND, RESET, Site, instrumented
 from allranks.rehearse.probe.saves import leaves
 
 STOPPER = """
@@ -44,6 +44,11 @@ BRANCHES: dict[str, tuple[str, dict[int, tuple[str, ...]], list[float]]] = {
     "a counter": (COUNTER, {8: ("leave",)}, [0.5, 9.0, 1.5, 0.5]),
     "a save": ("def save(): pass\nif values[0] < 1:\n    save()\n", {2: ("save",)}, [0.5]),
     "a loop": ("value = values[0]\nwhile value < 1:\n    value += 1.0\n", {2: ("leave",)}, [0.5, 1.5]),
+    "a flag that another branch computes anew, or not": (
+        "for value in values:\n stop = value > 1\n if value > 1:\n  stop = values[1] > 9\n if stop: break\n",
+        {5: ("leave",)},
+        [1.5],
+    ),
     "a print": ("if values[0] < 1:\n    print()\n", {}, []),
     "a model": ("class M(Module):\n    def forward(self, x):\n        if x > 1: return 0\n", {}, []),
 }
@@ -59,7 +64,12 @@ def run(source: str, **names: Any) -> tuple[list[Site], list[float], list[int]]:
         floats.extend([value] if isinstance(value, float) else [])
         return value
 
-    program = {OPERAND: operand, CONDITION: lambda _, value: value, CAUGHT: caught.append, "Module": object, **names}
+    def reset(_: int) -> bool:
+        floats.clear()
+        return True
+
+    program = {OPERAND: operand, CONDITION: lambda _, value: value, CAUGHT: caught.append, RESET: reset}
+    program |= {"Module": object, **names}
     exec(compile(tree, "train.py", "exec"), program)
     return sites, floats, caught
 

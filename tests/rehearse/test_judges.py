@@ -84,6 +84,10 @@ FILES: dict[str, tuple[Script, list[tuple[str, int]]]] = {
         Script(2).file(0, "create", "v", line=2, existed=False).file(1, "read", "v", line=4, caught=True),
         [("AR405", 4)],
     ),
+    "a link of all ranks, and the file to which it leads": (
+        Script(2).file(0, "link", "m.pt", "latest", line=2).file(1, "read", "m.pt", line=4),
+        [],
+    ),
     "a lock file is opened by all": (
         Script(2)
         .file(0, "create", "lock", line=2)

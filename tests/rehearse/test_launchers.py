@@ -9,7 +9,7 @@ import pytest
 
 from allranks.cli.rehearse_start import must_not_start_ranks, started
 from allranks.launch.job import Module, Script
-from allranks.rehearse.launchers import spawns_in, start_of
+from allranks.rehearse.launchers import advice_for_spawn, spawns_in, start_of
 from allranks.settings import ConfigWrong
 
 
@@ -78,12 +78,21 @@ def test_the_configuration_of_accelerate_is_read(tmp_path: Path, monkeypatch: py
         ("import os, torch.multiprocessing as mp\nrank = os.environ.get('LOCAL_RANK')\nmp.spawn(worker)", []),
         ("import os, torch.multiprocessing as mp\nos.environ['RANK'] = '0'\nmp.spawn(worker)", ["worker"]),
         ("import random\nenemy.spawn(3)", []),
+        ("dist.init_process_group(rank=rank)\nmp.Process(target=run, args=(0, 2)).start()", ["run"]),
+        ("mp.Process(target=log).start()", []),
+        ("pl.Trainer(devices=2, strategy='ddp_spawn')", [""]),
+        ("pl.Trainer(devices=2, strategy='ddp')", []),
         ("spawn(", []),
     ],
 )
 def test_scripts_that_start_their_ranks_are_recognised(text: str, functions: list[str]) -> None:
     """A script that reads RANK knows that another launcher may have started it."""
     assert [one.function for one in spawns_in(text)] == functions
+
+
+def test_a_trainer_that_starts_its_ranks_gets_its_own_advice() -> None:
+    (spawn,) = spawns_in("Trainer(strategy='ddp_fork')")
+    assert advice_for_spawn("train.py", spawn).endswith("Take strategy='ddp', which uses the ranks that are there.")
 
 
 def test_a_script_that_starts_its_ranks_is_refused_with_more_than_one(

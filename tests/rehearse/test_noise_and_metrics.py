@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from traces import Script
 
+from allranks.rehearse.checkpoint_names import is_temporary
 from allranks.rehearse.judge import all_findings
 from allranks.rehearse.trace import Event, Frame
 
@@ -181,3 +182,10 @@ def test_tied_weights_that_were_lost() -> None:
     for rank in (0, 1):
         script.add(rank, "untied", 9, names=["emb.weight", "head.weight"], function="load_state_dict")
     assert codes(script) == [("AR016", 9)]
+
+
+@pytest.mark.parametrize("path", ["m.pt.tmp", ".tmp12/m.pt", "7.orbax-checkpoint-tmp/state", "tmp_1/m.pt", "m.pt.part"])
+def test_names_that_a_checkpoint_has_only_until_it_is_complete(path: str) -> None:
+    assert is_temporary(f"/runs/{path}")
+    assert not is_temporary(f"/{path}/ckpt/m.pt")
+    assert not is_temporary("/tmp/template.pt")

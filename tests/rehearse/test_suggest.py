@@ -84,6 +84,8 @@ def test_hydra_gets_overrides_of_its_configuration() -> None:
 def test_what_is_required_and_unknown_is_named() -> None:
     found = suggest({"train.py": options_in(ARGPARSE)}, ranks=2, configs={"c.yaml": {"model": {"n_layers": 48}}})
     assert found.open == ("--data-path (train.py:1)",)
+    assert not {one.split(" ")[0] for one in found.kept} & {*found.arguments, "--data-path"}
+    assert found.kept
     assert found.notes == ("c.yaml: make a copy with model.n_layers: 2",)
     assert found.reasons[1] == ("--batch-size 4", "256", "train.py:3")
 

@@ -103,6 +103,16 @@ def checked(document: dict[str, Any]) -> list[dict[str, Any]]:
     return events
 
 
+def test_a_backward_pass_in_which_gradients_are_reduced_is_a_collective() -> None:
+    script = Script(2)
+    for rank in (0, 1):
+        script.add(rank, "reduction", 7, key="reduction/1", name="DistributedDataParallel: gradients", began=-0.5)
+    spans = timeline(script).spans
+    assert [(span.rank, span.kind, span.start, span.key) for span in spans] == [
+        (rank, "collective", -0.5, "reduction/1") for rank in (0, 1)
+    ]
+
+
 def test_a_rank_is_a_process_and_arrows_join_collectives_and_conflicts(tmp_path: Path) -> None:
     found, findings = race()
     write_trace(report((found,), findings), tmp_path / "t.json.gz")

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+import textwrap
 import tomllib
 from collections.abc import Mapping
 from importlib import import_module
@@ -101,6 +102,8 @@ def _lines(proposed: Suggestion, found: Mapping[str, Found], command: str) -> li
         lines += ["", format_table(("argument", "default", "defined in"), proposed.reasons)]
     if proposed.open:
         lines += ["", "needed as well, small and on this machine:", *(f"  {one}" for one in proposed.open)]
+    if proposed.kept:
+        lines += ["", *textwrap.wrap("unchanged: " + ", ".join(proposed.kept), 110, subsequent_indent="  ")]
     if proposed.notes:
         lines += ["", *proposed.notes]
     return lines

@@ -86,6 +86,13 @@ CAUSES = (
         "Take --accelerator cpu, or give the Trainer the number of ranks: Trainer(accelerator='cpu', devices=2).",
     ),
     Cause(
+        "unused",
+        r"Expected to have finished reduction in the prior iteration",
+        "some parameters of the wrapped model got no gradient in a step",
+        "Freeze parameters before the model is wrapped, use all outputs in the loss, or take "
+        "DistributedDataParallel(..., find_unused_parameters=True).",
+    ),
+    Cause(
         "devices",
         r"invalid device ordinal|You requested gpu|MisconfigurationException.*(GPU|devices|num_nodes)|"
         r"num_gpus|more GPUs than|nproc_per_node|Requested .* GPUs",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 _ENDINGS = (
     ".pt",
     ".pth",
@@ -28,3 +30,12 @@ def has_checkpoint_ending(path: str) -> bool:
 def is_checkpoint(path: str) -> bool:
     """Return whether a path is a checkpoint, judged by its name."""
     return has_checkpoint_ending(path) or any(word in path.rpartition("/")[2].lower() for word in _WORDS)
+
+
+def is_temporary(path: str) -> bool:
+    """Return whether a path is, or is in, what a library renames when it is complete, judged by the names of both."""
+    folder, _, name = path.rpartition("/")
+    return any(_TEMPORARY.search(one) for one in (name, folder.rpartition("/")[2]))
+
+
+_TEMPORARY = re.compile(r"[._-]te?mp([._-]|\d|$)|^te?mp[._-]|\.(part|partial|incomplete)$")

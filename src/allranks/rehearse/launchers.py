@@ -133,6 +133,15 @@ _SPAWNS = {
 }
 
 
+# Strategies of Lightning whose Trainer starts its ranks by fork or spawn.
+_STRATEGIES = tuple(
+    f"{kind}_{how}{more}"
+    for kind in ("ddp", "fsdp")
+    for how in ("spawn", "fork", "notebook")
+    for more in ("", "_find_unused_parameters_true", "_find_unused_parameters_false")
+)
+
+
 def spawns_in(text: str) -> list[Spawn]:
     """Return the calls in a script by which it starts its own ranks.
 
@@ -146,9 +155,19 @@ def spawns_in(text: str) -> list[Spawn]:
     if any(map(_reads_rank, nodes)):
         return []
     names = {*_SPAWNS, *(("spawn",) if any(map(_imports_spawn, nodes)) else ())}
+    joins = any(isinstance(node, ast.Call) and ast.unparse(node.func).endswith("init_process_group") for node in nodes)
     found = []
     for node in nodes:
-        if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in names:
+        if (
+            isinstance(node, ast.keyword)
+            and node.arg == "strategy"
+            and ast.unparse(node.value).strip("'\"") in _STRATEGIES
+        ):
+            found.append(Spawn(node.value.lineno, f"strategy={ast.unparse(node.value)}", ""))
+        elif joins and isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Process":
+            target = next((ast.unparse(one.value) for one in node.keywords if one.arg == "target"), "")
+            found.append(Spawn(node.lineno, ast.unparse(node.func), target))
+        elif isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in names:
             first = node.args[0] if node.args else next((one.value for one in node.keywords if one.arg == "fn"), None)
             function = ast.unparse(first) if first is not None and _SPAWNS.get(name, 0) == 0 else ""
             found.append(Spawn(node.lineno, name, function))
@@ -178,6 +197,11 @@ def _reads_rank(node: ast.AST) -> bool:
 
 def advice_for_spawn(path: str, spawn: Spawn) -> str:
     """Return what a user must know about a script that starts its own ranks, and what to do."""
+    if spawn.name.startswith("strategy="):
+        return (
+            f"{path}:{spawn.line}: the Trainer starts its own ranks ({spawn.name}), so each rank of the rehearsal "
+            "would start them once more. Take strategy='ddp', which uses the ranks that are there."
+        )
     function = spawn.function or "the function of a rank"
     call = f"{function}(int(os.environ['RANK']), ...)"
     return (

@@ -16,7 +16,7 @@ from allranks.findings import Finding, Place
 from allranks.launch.job import Call, Job
 from allranks.launch.result import JobResult
 from allranks.rehearse import judge
-from allranks.rehearse.checkpoint_names import is_checkpoint
+from allranks.rehearse.checkpoint_names import is_checkpoint, is_temporary
 from allranks.rehearse.fault import Fault, FileFault
 from allranks.rehearse.judge import failures, faults, hosts, randomness, resume, worlds
 from allranks.rehearse.judge.base import Case
@@ -256,7 +256,9 @@ def known_answer(plan: Plan, quiet: Run) -> str:
 
 
 def _kill_after_checkpoint(server: Server, effect: Effect) -> None:
-    if effect.step and effect.operation not in ("read", "remove", "rmdir") and is_checkpoint(effect.paths[-1]):
+    changes = effect.operation not in ("read", "remove", "rmdir")
+    path = effect.paths[-1]
+    if effect.step and changes and is_checkpoint(path) and not is_temporary(path):
         server.kill_ranks(steps=2)
 
 

@@ -46,13 +46,15 @@ class Suggestion:
     """What to try.
 
     ``arguments`` are for the script. ``reasons`` has a row for each: the argument, the default, the line of the
-    option. ``open`` are the required options for which there is no proposal. ``notes`` are sentences.
+    option. ``open`` are the required options for which there is no proposal, ``kept`` all others that keep their
+    values. ``notes`` are sentences.
     """
 
     arguments: tuple[str, ...]
     reasons: tuple[tuple[str, str, str], ...]
     open: tuple[str, ...]
     notes: tuple[str, ...]
+    kept: tuple[str, ...] = ()
 
 
 def suggest(found: Mapping[str, Found], *, ranks: int, configs: Mapping[str, Mapping[str, Any]]) -> Suggestion:
@@ -63,6 +65,7 @@ def suggest(found: Mapping[str, Found], *, ranks: int, configs: Mapping[str, Map
     words: list[str] = []
     reasons: list[tuple[str, str, str]] = []
     missing: list[str] = []
+    kept: list[str] = []
     seen: set[str] = set()
     for path, one in found.items():
         for option in one.options:
@@ -76,13 +79,21 @@ def suggest(found: Mapping[str, Found], *, ranks: int, configs: Mapping[str, Map
                 reasons.append((shlex.join(value), default, f"{path}:{option.line}"))
             elif option.is_required:
                 missing.append(f"{option.flag or option.name.upper()} ({path}:{option.line})")
+            else:
+                kept.append(_with_default(option))
     readers = [reader for one in found.values() for reader in one.readers]
     if "hydra" in readers:
         words += _overrides(configs, ranks, reasons)
     if "LightningCLI" in readers:
         words = ["fit", *_LIGHTNING, f"--trainer.devices={ranks}", *words]
         reasons += [(word, "", "LightningCLI") for word in words[1 : len(_LIGHTNING) + 2]]
-    return Suggestion(tuple(words), tuple(reasons), tuple(missing), tuple(_notes(configs, ranks, readers)))
+    notes = _notes(configs, ranks, readers)
+    return Suggestion(tuple(words), tuple(reasons), tuple(missing), tuple(notes), tuple(kept))
+
+
+def _with_default(option: Option) -> str:
+    name = option.flag or option.name.upper()
+    return name if option.default in (UNKNOWN, None) else f"{name} ({option.default})"
 
 
 def _notes(configs: Mapping[str, Mapping[str, Any]], ranks: int, readers: Sequence[str]) -> list[str]:

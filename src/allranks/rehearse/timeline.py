@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Literal
 
 from allranks.findings import Place
@@ -31,7 +32,7 @@ def timeline_of(trace: Trace, title: str, *, locate: Locate, name: Callable[[str
     """
     times = [event.time for event in trace.events]
     start, end = (min(times), max(times)) if times else (0.0, 0.0)
-    spans = [*_steps(trace, locate), *_collectives(trace, locate, end)]
+    spans = [*_steps(trace, locate), *_collectives(trace, locate, end), *_reductions(trace, locate)]
     spans.sort(key=lambda span: (span.start, span.rank))
     return Timeline(title, trace.ranks, start, end, tuple(spans), tuple(_marks(trace, locate, name)))
 
@@ -71,6 +72,12 @@ def _collectives(trace: Trace, locate: Locate, end: float) -> Iterator[Span]:
                 yield _collective(rank, entered.pop(key), event.time, locate, is_open=False)
         for event in entered.values():
             yield _collective(rank, event, end, locate, is_open=True)
+
+
+def _reductions(trace: Trace, locate: Locate) -> Iterator[Span]:
+    """Yield the backward passes in which a wrapper (DDP) reduces its gradients."""
+    for event in trace.of("reduction"):
+        yield replace(_collective(event.rank, event, event.time, locate, is_open=False), start=event.data["began"])
 
 
 def _collective(rank: int, event: Event, end: float, locate: Locate, *, is_open: bool) -> Span:

@@ -99,11 +99,17 @@ def _decision(
         kind, what = CHOICE, "saves" if "save" in controls else "changes the learning rate"
     else:
         return
-    shown = ", ".join(f"rank {one.rank}: {value:.6g}" for one, value in pair[:4])
+    shown = _shown(pair)
     text = f"each rank {what} here by a rank-local value ({shown})"
     evidence = [(f"rank {one.rank}, step {one.step}: decides by {value:.6g}", one) for one, value in pair[:2]]
     if one := finding(kind, text, event, evidence):
         yield one
+
+
+def _shown(pair: Sequence[tuple[Event, float]]) -> str:
+    """Return the values of the ranks as text, with as many digits as it takes to tell them apart."""
+    digits = 6 if len({f"{value:.6g}" for _, value in pair[:4]}) > 1 else 15
+    return ", ".join(f"rank {one.rank}: {value:.{digits}g}" for one, value in pair[:4])
 
 
 def _is_joint(trace: Trace, rank: int, event: Event, *, is_replica: bool) -> bool:
@@ -124,7 +130,7 @@ def _rates(trace: Trace) -> Iterator[Finding]:
     for by_rank in _by_line(trace, "plateau"):
         if len(by_rank) < trace.ranks or not (pair := _differing(by_rank)):
             continue
-        shown = ", ".join(f"rank {one.rank}: {value:.6g}" for one, value in pair[:4])
+        shown = _shown(pair)
         text = f"each rank changes its learning rate by a rank-local value ({shown})"
         kind = Kind(CHOICE.code, CHOICE.name, "error", CHOICE.cluster, CHOICE.advice)
         if one := finding(kind, text, pair[0][0], [(f"rank {e.rank}: {value!r}", e) for e, value in pair[:2]]):

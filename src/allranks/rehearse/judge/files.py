@@ -125,7 +125,7 @@ def _paths(case: Case) -> dict[str, _Path]:
                 path.checks.append(event)
             elif operation == "read":
                 path.reads.append(event)
-            elif operation in _MAKES:
+            elif operation in _MAKES and place == len(names) - 1:  # a link is the last of two paths
                 path.makes.append(event)
                 if operation in _WRITES:
                     path.writes.append(event)

@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from typing import Any
 
-from allranks.rehearse.probe.instrument import CAUGHT, CONDITION, OPERAND, Site, instrumented
+from allranks.rehearse.probe.instrument import CAUGHT, CONDITION, OPERAND, RESET, Site, instrumented
 from allranks.rehearse.probe.page import POSITION
 from allranks.rehearse.probe.record import Recorder, is_main_thread
 
@@ -34,7 +34,8 @@ class BranchRecorder:
 
     def attach(self) -> None:
         """Instrument all files of the program that are loaded from now on."""
-        for name, function in ((OPERAND, self.operand), (CONDITION, self.condition), (CAUGHT, self.caught)):
+        functions = {OPERAND: self.operand, CONDITION: self.condition, CAUGHT: self.caught, RESET: self.reset}
+        for name, function in functions.items():
             setattr(builtins, name, function)
         loader: Any = importlib.machinery.SourceFileLoader
         compile_source, get_code = loader.source_to_code, loader.get_code
@@ -67,6 +68,11 @@ class BranchRecorder:
             finally:
                 self._is_inside = False
         return value
+
+    def reset(self, number: int) -> bool:
+        """Forget the floats of a condition, because its value is computed anew; return True."""
+        self._operands.pop(number, None)
+        return True
 
     def condition(self, number: int, value: Any) -> Any:
         """Record the floats of a condition, unless the ranks have synchronised since; return the value unchanged."""

@@ -51,7 +51,7 @@ def attach(recorder: Recorder, *, steps: int = 0, with_norms: bool = False) -> N
     def gradient_probe() -> Any:
         from allranks.rehearse.probe.gradients.torch import GradientProbe
 
-        return GradientProbe(recorder, with_norms=with_norms)
+        return GradientProbe(recorder, lambda: torch_probe().modules, with_norms=with_norms)
 
     def watch_modules(module: Any) -> None:
         from allranks.rehearse.probe.modules.torch import ModuleProbe

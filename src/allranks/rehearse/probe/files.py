@@ -117,7 +117,20 @@ def _is_loop(recorder: Recorder, frame: FrameType | None) -> bool:
 # Functions of the standard library that may be between the program and its check for a file.
 _BETWEEN = frozenset(
     {
-        *("exists", "lexists", "isfile", "isdir", "getsize", "getmtime", "stat", "is_file", "is_dir", "listdir"),
+        *(
+            "exists",
+            "lexists",
+            "isfile",
+            "isdir",
+            "getsize",
+            "getmtime",
+            "stat",
+            "islink",
+            "is_symlink",
+            "is_file",
+            "is_dir",
+            "listdir",
+        ),
         *("iterdir", "scandir", "glob", "rglob", "iglob", "_iglob", "_glob1", "_glob0", "_listdir", "_iterdir"),
         *("select_from", "_select_from", "walk", "_walk", "accessor"),
     }

@@ -12,8 +12,10 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-# Names in the instrumented program: of the functions that get an operand, the condition's value, and an exception.
+# Names in the instrumented program: of the functions that get an operand, the condition's value, and an exception, and
+# of the one that is called before a value is computed anew.
 OPERAND, CONDITION, CAUGHT = "__allranks_operand__", "__allranks_condition__", "__allranks_caught__"
+RESET = "__allranks_reset__"
 _SAVES = ("save", "dump", "checkpoint")
 _STEPS = ("step", "backward", "all_reduce", "all_gather", "barrier", "broadcast", "reduce", "scatter", "gather")
 _ENDS = ("exit", "_exit", "abort", "kill", "raise_signal")
@@ -169,8 +171,7 @@ def _feed(number: int, branch: ast.If | ast.While, test: ast.expr, statements: S
     for name in sorted(names):
         assigned = [one for one in statements if isinstance(one, ast.Assign | ast.AnnAssign) and name in _targets(one)]
         earlier = [one for one in assigned if one.lineno < branch.lineno] or assigned
-        if earlier and (value := earlier[-1].value) is not None:
-            earlier[-1].value = _wrapped(value, number)
+        _feed_from(number, branch, earlier, statements)
     for one in statements:
         if isinstance(one, ast.If) and one is not branch and names & _set_in(one) and one.lineno < branch.lineno:
             one.test = _wrapped(one.test, number)
@@ -179,6 +180,36 @@ def _feed(number: int, branch: ast.If | ast.While, test: ast.expr, statements: S
             owner = function.value if isinstance(function, ast.Attribute) else function
             if ast.unparse(owner) in owners:
                 one.value = _wrapped(one.value, number)
+
+
+def _feed_from(
+    number: int,
+    branch: ast.If | ast.While,
+    assigned: Sequence[ast.Assign | ast.AnnAssign],
+    statements: Sequence[ast.stmt],
+) -> None:
+    """Instrument the last assignment of a name before a branch.
+
+    If it is made in another branch only, then also the one before it: what that has computed is forgotten if the last
+    one is made.
+    """
+    last, before = assigned[-1:], assigned[-2:-1]
+    for one in last:
+        if one.value is None:
+            return
+        one.value = _wrapped(one.value, number)
+        if before and before[0].value is not None and _is_in_other_branch(one, branch, statements):
+            before[0].value = _wrapped(before[0].value, number)
+            reset = _call(RESET, number, None, one.value)
+            one.value = ast.copy_location(ast.IfExp(reset, one.value, ast.copy_location(ast.Constant(None), one)), one)
+
+
+def _is_in_other_branch(one: ast.stmt, branch: ast.stmt, statements: Sequence[ast.stmt]) -> bool:
+    """Return whether a statement is in an ``if`` that ends before a branch."""
+    return any(
+        isinstance(other, ast.If) and other.lineno < one.lineno <= (other.end_lineno or 0) < branch.lineno
+        for other in statements
+    )
 
 
 def _targets(statement: ast.stmt) -> set[str]:

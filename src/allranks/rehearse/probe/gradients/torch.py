@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 from allranks.rehearse.probe.record import Recorder, is_main_thread
@@ -25,16 +27,18 @@ _DEPENDENT = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Dropout", "Dropout1d
 class GradientProbe:
     """The hooks of one process. Each ``watch_*`` is called with the torch module for which it is named.
 
-    ``with_norms``: record norms at the first steps. They cost more than digests.
+    ``modules`` returns the probe that knows the last wrapper in training. ``with_norms``: record norms at the first
+    steps. They cost more than digests.
     """
 
-    def __init__(self, recorder: Recorder, *, with_norms: bool) -> None:
-        self._recorder, self._with_norms = recorder, with_norms
+    def __init__(self, recorder: Recorder, modules: Callable[[], Any], *, with_norms: bool) -> None:
+        self._recorder, self._modules, self._with_norms = recorder, modules, with_norms
         self._optimizers: dict[int, list[int]] = {}
         self._known: list[Any] = []
         self._left: set[Fingerprint | None] = set()
         self._summed: dict[Fingerprint, int] = {}
         self._is_mean, self._clips, self._losses = False, 0, 0
+        self._reductions = 0
         self._dependent: dict[str, None] = {}
 
     def watch_reductions(self, c10d: Any) -> None:
@@ -59,7 +63,9 @@ class GradientProbe:
 
         @functools.wraps(original)
         def backward(loss: Any, *args: Any, **options: Any) -> Any:
+            began = time.monotonic()
             result = original(loss, *args, **options)
+            self._record_reductions(began)
             if self._losses < _LOSSES and is_main_thread() and loss.numel() == 1:
                 self._losses += 1
                 self._recorder.write(
@@ -72,6 +78,15 @@ class GradientProbe:
             return result
 
         module.Tensor.backward = backward
+
+    def _record_reductions(self, began: float) -> None:
+        """Record the backward pass of a wrapper (DDP) that has reduced its gradients in it. It began at ``began``."""
+        modules = self._modules()
+        wrapper, modules.wrapper = modules.wrapper, None
+        if getattr(wrapper, "require_backward_grad_sync", False) and is_main_thread() and self._reductions < _LOSSES:
+            self._reductions += 1
+            name = f"{type(wrapper).__name__}: gradients"
+            self._recorder.write("reduction", key=f"reduction/{self._reductions}", name=name, began=began)
 
     def watch_clipping(self, module: Any) -> None:
         original = module.clip_grad_norm_

@@ -31,6 +31,7 @@ class ModuleProbe:
         self.is_fully_sharded = False
         self.dropout = ""
         self.trained: list[Any] = []
+        self.wrapper: Any = None  # the last module in training that reduces its gradients in the backward pass (DDP)
         self._depth = threading.local()
         self._numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._kinds: Counter[str] = Counter()
@@ -116,6 +117,7 @@ class ModuleProbe:
         if not depth:
             self._depth.wrapper = _is_wrapper(module)
             if is_training:
+                self.wrapper = module if hasattr(module, "require_backward_grad_sync") else None
                 self._record_input(module, inputs)
             else:
                 self._record_weights(module)
