@@ -13,9 +13,10 @@ END = object()
 
 
 class Batches:
-    """An iterator that also passes each batch to ``show``. Once ``is_over`` returns True, it ends.
+    """An iterator that also passes each batch to ``show``. Once ``is_over`` returns True, it ends after one batch.
 
-    A program that then takes a batch outside a ``for`` loop is ended, with exit code 0.
+    So a validation after the last step has a batch of which it can take the mean. A program that then takes a batch
+    outside a ``for`` loop is ended, with exit code 0.
     """
 
     def __init__(self, inner: Any, show: Callable[[int, Any], None], is_over: Callable[[], bool]) -> None:
@@ -26,9 +27,10 @@ class Batches:
 
     def __next__(self) -> Any:
         if self._is_over():
-            if _is_in_for_loop(sys._getframe(1)):
+            if not _is_in_for_loop(sys._getframe(1)):
+                raise SystemExit(0)  # the program takes a batch by next(), and needs one
+            if self._count:
                 raise StopIteration
-            raise SystemExit(0)  # the program takes a batch by next(), and needs one
         try:
             batch = next(self._inner)
         except StopIteration:

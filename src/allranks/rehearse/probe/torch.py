@@ -6,6 +6,7 @@ This module is imported while torch is being imported (``detect``), so its top l
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -53,6 +54,7 @@ class TorchProbe:
         self._kept: list[Any] = []
         self._groups: list[Any] = []
         self._loaders: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._numbers = itertools.count()
         self._has_loader = False  # also of a loader that lives only for its loop
         self._is_cheap = False
 
@@ -256,7 +258,7 @@ class TorchProbe:
         def watched(one: Any) -> Any:
             self._has_loader = True
             if one not in self._loaders:
-                self._loaders[one] = len(self._loaders)
+                self._loaders[one] = next(self._numbers)  # a loader that is gone keeps its number
             number, epoch = self._loaders[one], getattr(one, "_allranks_epoch", -1) + 1
             one._allranks_epoch = epoch
             sampler = getattr(one, "sampler", None)
