@@ -117,7 +117,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 
 def submit(*words: str) -> int:
-    return main(["submit", "--on", "team", "--hosts", "2", "-n", "2", *words, "train.py"])
+    return main(["submit", "--on", "team", "--name", "train", "--hosts", "2", "-n", "2", *words, "train.py"])
 
 
 def test_a_job_is_applied_listed_followed_and_cancelled(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,3 +176,10 @@ def test_a_cluster_that_is_not_there_is_an_error(
     assert submit("--dry-run") == 0
     assert capsys.readouterr().out.startswith("apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\n")
     assert cluster.requests == []
+
+
+def test_a_script_can_be_submitted_twice(cluster: Cluster) -> None:
+    """A JobSet keeps its name when it has ended."""
+    for _ in range(2):
+        assert main(["submit", "--on", "team", "--hosts", "2", "-n", "2", "train.py"]) == 0
+    assert [name.rpartition("-")[0] for name in cluster.jobs] == ["train", "train"]

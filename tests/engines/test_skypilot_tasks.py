@@ -101,7 +101,7 @@ def sky(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sky]:
 
 
 def submit(on: str, *words: str) -> int:
-    return main(["submit", "--on", on, "-n", "8", *words, "train.py"])
+    return main(["submit", "--on", on, "-n", "8", "--name", "train", *words, "train.py"])
 
 
 def test_a_job_on_a_cluster(sky: Sky, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,8 +168,9 @@ def _job(arguments: argparse.Namespace, line: CommandLine, options: argparse.Nam
             f"--name: expected lower-case letters, digits and '-', at most 63, found {arguments.name!r}.",
             remedy=f"Write --name {label_of(arguments.name)}.",
         )
+    name = label_of(_program(line.command)) + (f"-{secrets.token_hex(3)}" if hosts.profile.kind.keeps_names else "")
     return Submission(
-        name=arguments.name or label_of(_program(line.command)),
+        name=arguments.name or name,
         ranks=options.ranks or None,
         hosts=hosts.most,
         least=hosts.least,

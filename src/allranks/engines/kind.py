@@ -18,7 +18,7 @@ class Kind:
     - ``profile``: the dataclass of its options. ``client``: the module of its client.
     - ``starts``: what starts ``allranks run`` on each host. ``stop``: what makes a job save and leave.
     - ``output``: where its output is. ``tested``: ``END_TO_END`` or ``RENDERED``, ``on`` what.
-    - ``shares_folder``: whether the hosts see the working folder.
+    - ``shares_folder``: whether the hosts see the working folder. ``keeps_names``: whether two jobs need two names.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Kind:
     tested: str
     on: str
     shares_folder: bool = False
+    keeps_names: bool = False
 
 
 KINDS = {
@@ -65,6 +66,7 @@ KINDS = {
             output="the pods' logs",
             tested=RENDERED,
             on="models of Kubeflow Trainer 2.3, schemas of Kubernetes 1.32",
+            keeps_names=True,
         ),
         Kind(
             "tpu",
@@ -85,6 +87,7 @@ KINDS = {
             output="SkyPilot's logs",
             tested=RENDERED,
             on="the task was read by SkyPilot 0.14",
+            keeps_names=True,
         ),
         Kind(
             "ray",
