@@ -62,7 +62,7 @@ PROGRAMS = (
         *EXAMPLES,
         "main.py",
         folder="distributed/minGPT-ddp/mingpt",
-        packages=("hydra-core",),
+        packages=("hydra-core", "omegaconf", "boto3"),
         paths=("distributed",),
     ),
     Program(
@@ -141,6 +141,7 @@ PROGRAMS = (
         packages=("torchvision", "timm", "diffusers"),
         environ=OFFLINE,
         make=prepare.dit,
+        right=("AR605 train.py:149",),
     ),
     Program(
         "midgpt",
