@@ -13,6 +13,7 @@ import pytest
 from allranks import agent
 from allranks.errors import KeyTimeout, StoreError
 from allranks.hang.launched import LauncherListener, PolledStore
+from allranks.launch.placement import Placement
 from allranks.world.files import FileStore
 
 PROGRAM = Path(__file__).parent / "programs" / "unmodified.py"
@@ -94,8 +95,8 @@ def test_a_store_in_a_folder_keeps_its_contract(tmp_path: Path) -> None:
 
 
 def test_who_listens_is_woken_by_a_ring_and_by_the_end(tmp_path: Path) -> None:
-    store = PolledStore(tmp_path)
-    listener, rung, calls = LauncherListener(store, 0), threading.Event(), []
+    store = PolledStore(FileStore(tmp_path))
+    listener, rung, calls = LauncherListener(store, 0, Placement(("a",), (2,))), threading.Event(), []
 
     def heard() -> None:
         calls.append(len(calls))

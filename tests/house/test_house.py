@@ -36,6 +36,7 @@ FLOOR = {
             "program",
             "messages",
             "settings",
+            "node_list",
             "source",
             "storage",
             "agent",

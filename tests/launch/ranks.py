@@ -18,6 +18,7 @@ from harness import free_port
 
 from allranks.launch.environment import JobLocation, for_rank
 from allranks.launch.job import Command, Job
+from allranks.launch.placement import Placement
 
 AGENT = Path(__file__).parents[2] / "src" / "allranks" / "agent"
 PATIENCE = 60.0  # a job that takes longer hangs
@@ -49,7 +50,17 @@ def run(job: Job, folder: Path, *, base: dict[str, str] | None = None) -> Outcom
     channel.bind(str(folder / "control"))
     channel.settimeout(0.05)
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", **(base or {})}
-    site = JobLocation("job-1", "hosta", port, port + 1, 2, str(folder / "control"), str(AGENT), environment)
+    site = JobLocation(
+        "job-1",
+        Placement(("hosta",), (job.ranks,)),
+        "127.0.0.1",
+        port,
+        port + 1,
+        2,
+        str(folder / "control"),
+        str(AGENT),
+        environment,
+    )
     started = time.monotonic()
     files = [(folder / f"{rank}.out", folder / f"{rank}.err") for rank in range(job.ranks)]
     ranks = []

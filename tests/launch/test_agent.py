@@ -15,6 +15,7 @@ from ranks import AGENT, Outcome, python, run
 from allranks.failure import Failure
 from allranks.launch.environment import JobLocation, for_rank
 from allranks.launch.job import Command, Job, Style
+from allranks.launch.placement import Placement
 
 JAX = """
 import os, sys, time
@@ -177,7 +178,9 @@ def test_python_below_a_shell_is_the_rank(tmp_path: Path) -> None:
 def test_a_rank_dies_with_its_parent(tmp_path: Path) -> None:
     """SIGKILL of the process that started it leaves no orphan: the pipe that the rank alone still holds closes."""
     program = "import os, time; os.write(1, b'up'); time.sleep(60)"
-    site = JobLocation("job-1", "hosta", 1, 2, 2, str(tmp_path / "control"), str(AGENT), os.environ)
+    site = JobLocation(
+        "job-1", Placement(("hosta",), (1,)), "127.0.0.1", 1, 2, 2, str(tmp_path / "control"), str(AGENT), os.environ
+    )
     environment = for_rank(Job(("sh",), 1), 0, site)
     command = ["sh", "-c", f'{sys.executable} -c "{program}" & wait']
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as parent:

@@ -11,6 +11,7 @@ import pytest
 
 from allranks.launch.console import REDRAW, SNAPSHOT, Console, OutputClosed, Style, choose_style
 from allranks.launch.merge import WINDOW
+from allranks.launch.placement import Placement
 from allranks.launch.terminal import LinePrefixes, cut_to_width, short_rank_list
 
 
@@ -284,7 +285,7 @@ def test_a_wide_set_of_ranks_is_shortened(ranks, text: str) -> None:
 
 def test_names_stand_for_single_ranks() -> None:
     """``hosta:1`` for rank 1; sets are numbers still."""
-    prefixes = LinePrefixes(2, color=False, names=("a:0", "bb:1"))
+    prefixes = LinePrefixes(Placement(("a",), (2,)), color=False, names=("a:0", "bb:1"))
     assert [prefixes[1, "out"], prefixes[2, "err"], prefixes[3, "out"]] == [b"[a:0]  ", b"(bb:1) ", b"[0-1]  "]
 
 

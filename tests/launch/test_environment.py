@@ -8,12 +8,23 @@ from hypothesis import strategies as st
 
 from allranks.launch.environment import JobLocation, for_rank, rendezvous_flags
 from allranks.launch.job import STYLES, Command, Job
+from allranks.launch.placement import Placement
 
 BASE = {"PATH": "/bin", "HOME": "/home/ann"}
 
 
-def site(*, cores: int = 8, **base: str) -> JobLocation:
-    return JobLocation("job-1", "hosta", 4001, 4002, cores, "/tmp/c", "/pkg/agent", {**BASE, **base})
+def site(*, cores: int = 8, ranks: int = 4, **base: str) -> JobLocation:
+    return JobLocation(
+        "job-1",
+        Placement(("hosta",), (ranks,)),
+        "127.0.0.1",
+        4001,
+        4002,
+        cores,
+        "/tmp/c",
+        "/pkg/agent",
+        {**BASE, **base},
+    )
 
 
 def environment(style: str = "default", rank: int = 1, devices: int | None = None, **base: str) -> dict[str, str]:
@@ -75,7 +86,7 @@ def test_devices_mean_virtual_cpu_devices() -> None:
 @given(ranks=st.integers(1, 64), devices=st.none() | st.integers(1, 16), cores=st.integers(1, 256))
 def test_threads_are_shared_out(ranks: int, devices: int | None, cores: int) -> None:
     """No rank gets less than one thread, all together not more than the cores; XLA has two a device."""
-    found = for_rank(Job(Command(("python",)), ranks, devices=devices), ranks - 1, site(cores=cores))
+    found = for_rank(Job(Command(("python",)), ranks, devices=devices), ranks - 1, site(cores=cores, ranks=ranks))
     threads = int(found["OMP_NUM_THREADS"])
     assert threads >= 1
     assert threads * ranks <= max(cores, ranks)
@@ -98,7 +109,7 @@ def test_our_sitecustomize_comes_first_on_the_path() -> None:
 def test_ranks_differ_in_their_number_only(ranks: int, style: str) -> None:
     """Two ranks of a job agree on every variable but those that count them."""
     job = Job(Command(("python",)), ranks, style=style)  # type: ignore[arg-type]
-    first, last = for_rank(job, 0, site()), for_rank(job, ranks - 1, site())
+    first, last = for_rank(job, 0, site(ranks=ranks)), for_rank(job, ranks - 1, site(ranks=ranks))
     assert first.keys() == last.keys()
     different = {name for name in first if first[name] != last[name]}
     assert all((first[name], last[name]) == ("0", str(ranks - 1)) for name in different)

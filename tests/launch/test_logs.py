@@ -11,10 +11,11 @@ import pytest
 
 from allranks.launch.console import Console
 from allranks.launch.logs import LogDirUnusable, RankLogs
+from allranks.launch.placement import Placement
 
 
 def write_run(folder: Path, size: int, text: bytes) -> RankLogs:
-    logs = RankLogs(folder, size)
+    logs = RankLogs(folder, Placement(("a",), (size,)))
     for rank in range(size):
         logs.write(rank, text)
     logs.close()
@@ -56,7 +57,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     """Before any rank starts."""
     (tmp_path / "file").write_text("")
     with pytest.raises(LogDirUnusable, match=re.escape(str(tmp_path / "file"))):
-        RankLogs(tmp_path / "file", 2)
+        RankLogs(tmp_path / "file", Placement(("a",), (2,)))
 
 
 def test_a_full_disk_ends_one_file_and_not_the_job(tmp_path: Path) -> None:

@@ -6,32 +6,21 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 _RANKS = "write -n {value}"
-_HOSTS = (
-    "leave it out: allranks run starts ranks on this machine only. For several, start them with torchrun or srun; "
-    "allranks.init() joins them"
-)
-_PORTS = "leave it out: free ports of this machine are chosen"
 _OUTPUT = "leave it out; --log-dir DIR keeps the output of each rank"
-# Options of torchrun, then of accelerate launch, srun and mpirun. A dash also matches an underscore.
+# Options of torchrun that `allranks run` does not know, then of accelerate launch, srun and mpirun. A dash also matches
+# an underscore.
 ANSWERS = {
     "--nproc-per-node": _RANKS,
-    "--nnodes": _HOSTS,
-    "--node-rank": _HOSTS,
-    "--master-addr": _HOSTS,
-    "--master-port": _PORTS,
-    "--rdzv-endpoint": _PORTS,
-    "--rdzv-backend": _PORTS,
-    "--rdzv-id": _PORTS,
     "--rdzv-conf": "write --rendezvous-timeout SECONDS",
-    "--standalone": _PORTS,
-    "--max-restarts": "write --restarts {value}",
     "--module": "write -m, before the name of the module",
     "--no-python": "write -- before the command",
     "--redirects": _OUTPUT,
     "--tee": _OUTPUT,
     "--num-processes": _RANKS,
-    "--num-machines": _HOSTS,
-    "--main-process-port": _PORTS,
+    "--num-machines": "write --hosts {value}",
+    "--machine-rank": "write --host-rank {value}",
+    "--main-process-ip": "write --coordinator HOST:PORT",
+    "--main-process-port": "write --coordinator HOST:PORT",
     "--nproc": _RANKS,
     "--ntasks": _RANKS,
     "-np": _RANKS,
@@ -51,6 +40,8 @@ def answer(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> str:
             skip = False
         elif not name.startswith("-") or name in ("--", "-m"):
             return ""
+        elif name in takes_value:
+            skip = takes_value[name] and not value
         elif (found := ANSWERS.get(name.replace("_", "-"))) is not None:
             number = value or (following if following.isdecimal() else "N")
             return f"no option {name}: {found.format(value=number)}."

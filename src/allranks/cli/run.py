@@ -5,27 +5,33 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
+import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from allranks.cli import run_hosts
 from allranks.cli.local_path import local_path
 from allranks.cli.other_launchers import answer
 from allranks.launch.job import STYLES
 
 if TYPE_CHECKING:
-    from allranks.launch.events import LocateRanks
-    from allranks.launch.job import Target
-    from allranks.launch.stall import RankLocations, RankLocator
+    from allranks.cli.run_screen import RunScreen
+    from allranks.launch.job import Job, Target
+    from allranks.launch.result import JobResult
 
-DESCRIPTION = "Run a script (or any command) as N ranks on this machine, as one job: they start, and end, together."
+DESCRIPTION = (
+    "Run a script (or any command) as N ranks on this machine, or on each of several hosts, as one job: the ranks "
+    "start, and end, together."
+)
 EPILOG = """\
 examples:
   allranks run -n 4 train.py --steps 100        a script
   allranks run -n 4 -d 2 -m package.train       a module, two devices per rank
   allranks run -n 4 -- uv run train.py          any command that ends in Python
+  srun --ntasks-per-node=1 allranks run -n 8 train.py          eight ranks on each host of a Slurm job
+  allranks run --hosts 4 --host-rank 2 --coordinator node0:29400 -n 8 train.py     by hand, on the third of four
 
 Options of the launcher come before the script; everything behind it belongs to the script.
 A line is shown once, after the ranks that wrote it: [0-3] on stdout, (0-3) on stderr. Reports and
@@ -37,6 +43,7 @@ The exit code is that of the rank that failed first (128 + n for signal n), 130 
 
 
 _WRONG_COMMAND_LINE = 2
+_PREEMPTED = 143  # by SIGTERM, and nothing is lost
 NEEDS_LINUX = (
     "allranks run needs Linux, and this is {platform}: only its kernel ends every process of a job, whatever happens "
     "(prctl, pidfd). What is lost without: merged output, the first failure, hang reports, --guard. Start the ranks by "
@@ -53,7 +60,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("-n", "--ranks", type=at_least_one, required=True, metavar="N", help="number of ranks (processes)")
+    ranks = "number of ranks (processes) on this host; auto: one for each GPU, or one on a TPU host"
+    p.add_argument("-n", "--ranks", type=_ranks, metavar="N", help=ranks)
     p.add_argument("-d", "--devices", type=at_least_one, metavar="M", help="virtual CPU devices per rank")
     p.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
     p.add_argument("--timeout", type=_seconds, metavar="S", help="end the job after S seconds (exit code 124)")
@@ -78,6 +86,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--restarts", type=_count, default=0, metavar="N", help="start again after a failure, at most N times"
     )
+    alike = "give up after N starts in a row that failed alike and saved no new step (3)"
+    p.add_argument("--max-no-progress", type=at_least_one, default=3, metavar="N", help=alike)
     p.add_argument(
         "--as",
         dest="style",
@@ -92,8 +102,22 @@ def parser() -> argparse.ArgumentParser:
         help="start a fresh interpreter for each rank, instead of forking one that has imported the frameworks "
         "(slower; the ranks then do not share the secret of hash(str), see PYTHONHASHSEED)",
     )
+    preempt = "exit with N in the place of 143, when SIGTERM ended the job and nothing is lost"
+    p.add_argument("--exit-code-on-preempt", type=_count, metavar="N", help=preempt)
+    run_hosts.add_options(p, ranks=_ranks)
     p.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return p
+
+
+def _ranks(text: str) -> int:
+    """Convert the text of ``-n`` to a number of ranks. ``auto``, and torchrun's ``gpu``, count the accelerators."""
+    if text not in ("auto", "gpu"):
+        return at_least_one(text)
+    from allranks.launch.accelerators import count_accelerators
+
+    if (count := count_accelerators(os.environ)) == 0:
+        raise argparse.ArgumentTypeError("auto: this host has no accelerator (or none is visible); give a number")
+    return count
 
 
 def at_least_one(text: str) -> int:
@@ -128,18 +152,49 @@ def main(argv: Sequence[str]) -> int:
     arguments = _read(p, argv)
     words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
     target = target_from(p, words, module=arguments.module)
+    place = run_hosts.place_from(p, arguments)
+    from allranks.cli.run_screen import RunScreen
+    from allranks.launch.console import OutputClosed
+
+    job = _job(arguments, target)
+    if arguments.end_on_stdin_close:
+        run_hosts.end_with_stdin()
+    try:
+        with RunScreen(arguments) as screen:
+            if unread := _unread(target):
+                screen.note(f"allranks: {unread}")
+            result = _run_here(job, screen) if place is None else run_hosts.run(job, place, screen, arguments)
+            leads = place is None or (len(result.ranks) > 0 and result.ranks[0].rank == 0)
+            for line in (*screen.summary(result, leads=leads), *_options_behind(p, words, result.exit_code)):
+                screen.print_line(line)
+    except OutputClosed:
+        return 141
+    is_preempted = result.exit_code == _PREEMPTED and arguments.exit_code_on_preempt is not None
+    return arguments.exit_code_on_preempt if is_preempted else result.exit_code
+
+
+def _run_here(job: Job, screen: RunScreen) -> JobResult:
+    """Run a job on this host alone."""
     from allranks.launch import restarts
-    from allranks.launch.console import Console, OutputClosed, choose_style
     from allranks.launch.engines import local
-    from allranks.launch.job import Job
-    from allranks.launch.result import JobResult
-    from allranks.launch.summary import summary
+    from allranks.launch.hosts.place import note_of
+    from allranks.launch.placement import Placement
+
+    if note := note_of(os.environ):
+        screen.note(f"allranks: {note}")
+    console = screen.console(Placement((socket.gethostname(),), (job.ranks,)))
 
     def start(job: Job) -> JobResult:
         console.lift_limit()
-        return local.run(job, console, show=_show(job.ranks))
+        return local.run(job, console, show=screen.locate)
 
-    job = Job(
+    return restarts.run(job, start, report=screen.print_line)
+
+
+def _job(arguments: argparse.Namespace, target: Target) -> Job:
+    from allranks.launch.job import Job
+
+    return Job(
         target,
         arguments.ranks,
         devices=arguments.devices,
@@ -154,34 +209,8 @@ def main(argv: Sequence[str]) -> int:
         hang_after=arguments.hang_after,
         on_hang=arguments.on_hang,
         restarts=arguments.restarts,
+        max_no_progress=arguments.max_no_progress,
     )
-    out, err = sys.stdout, sys.stderr
-    style = choose_style(out.isatty() and err.isatty(), os.environ)
-    try:
-        console = Console(
-            job.ranks,
-            out=out,
-            err=err,
-            color=style.color,
-            live=style.live,
-            quiet=arguments.quiet,
-            width=shutil.get_terminal_size().columns,
-            log_dir=arguments.log_dir,
-        )
-        if style.live:
-            signal.signal(signal.SIGWINCH, lambda *_: setattr(console, "width", shutil.get_terminal_size().columns))
-        try:
-            if unread := _unread(target):
-                console.note(f"allranks: {unread}")
-            result = restarts.run(job, start, report=console.print_line)
-            said = summary(result, recent=console.recent(), quiet=arguments.quiet)
-            for line in (*said, *_options_behind(p, words, result.exit_code)):
-                console.print_line(line)
-        finally:
-            console.close()
-    except OutputClosed:
-        return 141
-    return result.exit_code
 
 
 def _options_behind(p: argparse.ArgumentParser, words: Sequence[str], exit_code: int) -> Iterator[str]:
@@ -197,20 +226,11 @@ def _read(p: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace
     if said := answer(argv, {option: one.nargs is None for one in p._actions for option in one.option_strings}):
         p.error(said)
     arguments = p.parse_args(argv)
+    if arguments.ranks is None:
+        p.error("the following arguments are required: -n/--ranks")
     if sys.platform != "linux":
         p.error(NEEDS_LINUX.format(platform=sys.platform))
     return arguments
-
-
-def _show(size: int) -> RankLocator:
-    """Return the function that locates ranks. The function imports its module when called: most jobs never need it."""
-
-    def show(request: LocateRanks, pids: Mapping[int, int]) -> RankLocations:
-        from allranks.hang import places
-
-        return places.locate_ranks(request, pids, size=size)
-
-    return show
 
 
 def _xla_flags(rendezvous_timeout: float | None) -> tuple[str, ...]:

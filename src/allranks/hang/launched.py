@@ -1,13 +1,17 @@
 """Watch a rank under ``allranks run`` if its program does not call ``allranks.init()``.
 
-The watch starts when the agent sees that the program has joined the other ranks through its framework. The watch uses
-nothing of that framework: its store is a folder beside the launcher's socket. So a program may destroy its process
-group, create another one, or end first, and no rank has to serve the store for the others. The watch ends with the main
-thread. The launcher reports a rank that does not exit after that. ``allranks.init()`` replaces this watch.
+The watch starts when the agent sees that the program has joined the other ranks through its framework. On one host it
+uses nothing of that framework: its store is a folder beside the launcher's socket. So a program may destroy its process
+group, create another one, or end first, and no rank has to serve the store for the others. On several hosts, its store
+is the framework's, and the watch ends with that store.
+
+The watch ends with the main thread. The launcher reports a rank that does not exit after that. ``allranks.init()``
+replaces this watch.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +23,7 @@ from allranks import agent
 from allranks.errors import StoreError
 from allranks.failure import Failure
 from allranks.hang import start
+from allranks.launch.placement import Placement
 from allranks.world import departures
 from allranks.world.base import RankIdentity, World
 from allranks.world.failure_listener import WakeUp
@@ -29,11 +34,12 @@ from allranks.world.store import KeyValueStore
 _POLL = 0.2
 
 
-class PolledStore(FileStore):
-    """A FileStore in which a thread can wait for a key without a deadline, by polling."""
+class PolledStore:
+    """A key-value store in which a thread can wait for a key without a deadline, by polling."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, store: KeyValueStore) -> None:
+        self.set, self.get, self.wait, self.claim = store.set, store.get, store.wait, store.claim
+        self.add, self.delete, self.list = store.add, store.delete, store.list
         self._over = threading.Event()
 
     def hear(self, key: str) -> bool:
@@ -51,8 +57,8 @@ class PolledStore(FileStore):
 class LauncherListener:
     """The listener for failures and wake-ups of the hang watch, if the launcher handles the ends of ranks."""
 
-    def __init__(self, store: PolledStore, rank: int) -> None:
-        self._store, self._rank = store, rank
+    def __init__(self, store: PolledStore, rank: int, placement: Placement) -> None:
+        self._store, self._rank, self._here = store, rank, placement.ranks
         self._bell = WakeUp(store)
         self._heard: list[Callable[[], None]] = []
         self._farewells: list[Callable[[], None]] = []
@@ -60,9 +66,9 @@ class LauncherListener:
 
     @property
     def near(self) -> Mapping[int, int]:
-        """The process ids of the other ranks, by rank."""
+        """The process ids of the other ranks of this host, by rank."""
         pids = {int(key.removeprefix("pid/")): int(pid) for key, pid in self._store.list("pid/").items()}
-        return {rank: pid for rank, pid in pids.items() if rank != self._rank}
+        return {rank: pid for rank, pid in pids.items() if rank != self._rank and rank in self._here}
 
     def locate(self, ranks: Sequence[int]) -> Mapping[int, str]:
         del ranks
@@ -125,12 +131,23 @@ def begin_watch(backend: str) -> None:
 
     The agent must call this once in each process.
     """
-    rank, size, host = int(os.environ["ALLRANKS_RANK"]), int(os.environ["ALLRANKS_SIZE"]), os.environ["ALLRANKS_HOST"]
-    store = PolledStore(store_folder())
-    listener = LauncherListener(store, rank)
-    world = World(RankIdentity(rank, size, rank, (host,) * size, backend), store, listener=listener)
+    rank, host = int(os.environ["ALLRANKS_RANK"]), os.environ["ALLRANKS_HOST"]
+    placement = Placement.from_text(os.environ["ALLRANKS_HOSTS"], host=int(os.environ["ALLRANKS_HOST_RANK"]))
+    hosts = tuple(placement.hosts[placement.host_of(other)] for other in range(placement.size))
+    store = PolledStore(_store_of(placement, backend))
+    listener = LauncherListener(store, rank, placement)
+    local_rank = rank - placement.ranks.start
+    world = World(RankIdentity(rank, placement.size, local_rank, hosts, backend), store, listener=listener)
     if start.substitute(world, listener, listener.stop):
         agent.load().listen(rank, host, listener.report)
+
+
+def _store_of(placement: Placement, backend: str) -> KeyValueStore:
+    """Return the store of the watch: a folder, which the ranks of several hosts do not share, or the framework's."""
+    if len(placement.hosts) == 1:
+        return FileStore(store_folder())
+    store: KeyValueStore = importlib.import_module(f"allranks.world.{backend}").connect()
+    return store
 
 
 def store_folder() -> Path:

@@ -6,9 +6,8 @@ Ranks with a hang watch answer a query. In the other ranks, CPython itself write
 from __future__ import annotations
 
 import math
-import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +23,7 @@ from allranks.hang.sites import Frame, classify_stack, innermost_users_line
 from allranks.hang.watch import EXIT_CODE
 from allranks.launch.events import LocateRanks
 from allranks.launch.fork_server_main import descendants
+from allranks.launch.placement import Placement
 from allranks.launch.stall import RankLocations
 from allranks.world.progress import WAITS
 
@@ -41,27 +41,33 @@ class _State:
     text: str
 
 
-def locate_ranks(request: LocateRanks, pids: Mapping[int, int], *, size: int) -> RankLocations:
-    """Locate the ranks as the launcher's ``request`` demands; ``pids`` maps the living ranks to their process ids."""
+def locate_ranks(request: LocateRanks, pids: Mapping[int, int], *, placement: Placement) -> RankLocations:
+    """Locate the ranks as the launcher's ``request`` demands.
+
+    ``pids`` maps the living ranks of this host to their process ids. Of the ranks of other hosts only what the request
+    says is known.
+    """
     if not pids:
         return RankLocations(())
-    host = socket.gethostname()
+    elsewhere = set(range(placement.size)) - set(placement.ranks)
     states = (
         {} if request.reason == "exit" else _query_watched_ranks(pids)
     )  # first: the signal of the others ends a wait
     states |= _dump_stacks({rank: pid for rank, pid in pids.items() if rank not in states}, request)
-    seen = tuple(_observation_of(rank, states, request, pids) for rank in range(size))
+    known = pids.keys() | elsewhere
+    seen = tuple(_observation_of(rank, states, request, known) for rank in range(placement.size))
     diagnosis = _diagnose_request(request, seen)
     snapshots = {rank: RankSnapshot(state.heartbeat, state.text, {}, {}) for rank, state in states.items()}
     case = HangCase(_STILL, seen, snapshots, diagnosis)
-    headline = _headline_of_request(request, case, [host] * size)
+    hosts = [placement.hosts[placement.host_of(rank)] for rank in range(placement.size)]
+    headline = _headline_of_request(request, case, hosts)
     lines = [headline, *messages.table_and_stacks(case)]
     if not diagnosis.culprits or request.reason == "time":
         return RankLocations(tuple(lines))
     first = diagnosis.culprits[0]
     heartbeat = seen[first].heartbeat
     where = heartbeat.where.partition(" in ")[0] if heartbeat else ""
-    failure = Failure(first, host, headline, time.time(), where=where, exit_code=EXIT_CODE)
+    failure = Failure(first, hosts[first], headline, time.time(), where=where, exit_code=EXIT_CODE)
     return RankLocations(tuple(lines), failure)
 
 
@@ -119,9 +125,9 @@ def exit_of(text: str, threads: Sequence[tuple[Frame, ...]]) -> tuple[str, tuple
 
 
 def _observation_of(
-    rank: int, states: Mapping[int, _State], request: LocateRanks, pids: Mapping[int, int]
+    rank: int, states: Mapping[int, _State], request: LocateRanks, known: Collection[int]
 ) -> RankObservation:
-    if rank in request.ended or rank not in pids:
+    if rank in request.ended or rank not in known:
         return RankObservation(rank, None, False, "has left")
     return RankObservation(rank, states[rank].heartbeat if rank in states else None, rank in states)
 

@@ -15,6 +15,7 @@ from allranks.launch.logs import RankLogs
 from allranks.launch.merge import LineMerger, MergedLine, Stream, merge_equal
 from allranks.launch.output import OutputClosed as OutputClosed
 from allranks.launch.output import Outputs
+from allranks.launch.placement import Placement
 from allranks.launch.terminal import LinePrefixes, erase_codes, live_rows
 from allranks.launch.terminal import Style as Style
 from allranks.launch.terminal import choose_style as choose_style
@@ -34,6 +35,8 @@ class Console:
     - ``color``, ``live``: from ``choose_style``. ``live`` requires that both outputs are the same terminal.
     - ``width``: the number of columns of the terminal. Set it again when it changes.
     - ``names``: shown for single ranks instead of their numbers.
+    - ``placement``: which ranks of a job on several hosts are on this one. By default there is one host, whose ranks
+      are numbered from 0.
     - ``log_dir``: the folder for one raw log file per rank (see ``RankLogs``).
     - ``quiet``: do not print the texts given to ``note``.
 
@@ -56,21 +59,24 @@ class Console:
         width: int = 80,
         log_dir: Path | None = None,
         names: Sequence[str] = (),
+        placement: Placement | None = None,
     ) -> None:
         self.width = width
+        placement = placement or Placement(("",), (size,))
+        self._first = placement.ranks.start
         self._quiet = quiet
         self._outputs = Outputs(out, err)
         live = live and self._outputs.shared
-        self._as_is = size == 1 and live
+        self._as_is = placement.size == 1 and live
         self._live = live and not self._as_is
         self._at_line_start = True
         streams: tuple[Stream, Stream] = ("out", "err")
-        self._readers = {(rank, stream): LineReader(color=color) for rank in range(size) for stream in streams}
+        self._readers = {(rank, stream): LineReader(color=color) for rank in placement.ranks for stream in streams}
         self._on_screen: set[LineReader] = set()  # the readers that may finish a bar by waiting
         self._merger = LineMerger(size)
-        self._prefixes = LinePrefixes(size, color=color, names=names)
-        self._tails: list[deque[bytes]] = [deque(maxlen=TAIL) for _ in range(size)]
-        self._size = size
+        self._prefixes = LinePrefixes(placement, color=color, names=names)
+        self._tails: dict[int, deque[bytes]] = {rank: deque(maxlen=TAIL) for rank in placement.ranks}
+        self._size = placement.size
         self._recent: deque[bytes] = deque(maxlen=RECENT)
         self._peer_limit = PeerLimit()
         self._explainer = InlineExplainer()
@@ -80,7 +86,7 @@ class Console:
         self._shown: tuple[bytes, ...] = ()
         self._stale = False  # unfinished text has arrived since it was last shown
         self._next_look = 0.0  # when unfinished text is shown again
-        self._logs = RankLogs(log_dir, size) if log_dir else None
+        self._logs = RankLogs(log_dir, placement) if log_dir else None
         if self._logs and self._logs.moved_to:
             self.note(f"log files of an earlier run moved to {self._logs.moved_to}")
 
@@ -116,7 +122,7 @@ class Console:
         if reader.pending and not self._stale:
             self._stale = True
             self._next_look = max(self._next_look, now if self._live else now + SNAPSHOT)
-        self._merger.add(rank, stream, lines, now)
+        self._merger.add(rank - self._first, stream, lines, now)
         self._queue_for_output(self._merger.due(now))
         self._write_ready_lines(now)
 
@@ -187,7 +193,7 @@ class Console:
         self._tails[rank].extend(lines)
         lines = self._peer_limit.visible(rank, lines, self._merger.waiting(stream))
         if not self._as_is:
-            self._merger.add(rank, stream, lines, now)
+            self._merger.add(rank - self._first, stream, lines, now)
 
     def close(self) -> None:
         """Show everything, including unfinished lines, wait until the reader has taken it, and close the log files."""
@@ -219,7 +225,7 @@ class Console:
             if reader in self._on_screen:
                 lines = reader.settle(now)
                 self._tails[rank].extend(lines)
-                self._merger.add(rank, stream, lines, now)
+                self._merger.add(rank - self._first, stream, lines, now)
         self._on_screen = {reader for reader in self._on_screen if reader.deadline is not None}
 
     def _queue_for_output(self, entries: Iterable[MergedLine]) -> None:
@@ -233,8 +239,8 @@ class Console:
             ready[stream].append(b"%b%b\n" % (prefixes[ranks, stream], text))
 
     def _unfinished_rows(self, now: float) -> list[MergedLine]:
-        readers = self._readers.items()
-        return merge_equal((rank, stream, row) for (rank, stream), reader in readers for row in reader.unfinished(now))
+        readers = [(rank - self._first, stream, reader) for (rank, stream), reader in self._readers.items()]
+        return merge_equal((bit, stream, row) for bit, stream, reader in readers for row in reader.unfinished(now))
 
     def _write_ready_lines(self, now: float) -> None:
         """Write the ready lines.

@@ -7,10 +7,11 @@ ranks: inside a Slurm allocation, SLURM_PROCID would contradict ours.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from allranks.launch.job import Job, Style
+from allranks.launch.placement import Placement
 
 # What launchers say about the one process they started; facts about the allocation (SLURM_JOB_ID) stay.
 LAUNCHER_VARIABLES = frozenset(
@@ -25,6 +26,8 @@ LAUNCHER_VARIABLES = frozenset(
 )
 # Settings of the user for the ranks.
 USER_SETTINGS = ("ALLRANKS_HANG_AFTER", "ALLRANKS_MEMORY_FOLDER", "ALLRANKS_ON_HANG")
+# Nothing that a rank inherits may make the fork server take itself for one.
+RANK_ONLY = ("ALLRANKS_",)
 LAUNCHER_PREFIXES = ("ALLRANKS_", "TORCHELASTIC_", "SLURM_STEP_", "OMPI_", "PMIX_", "PMI_")
 
 
@@ -33,8 +36,9 @@ class JobLocation:
     """The properties of a job's location; the same for all ranks.
 
     - ``job_id``: unique among jobs.
-    - ``host``: the host name that is shown to people.
-    - ``coordinator_port``, ``master_port``: free ports on loopback, for JAX's coordinator and for torch's store.
+    - ``placement``: which ranks are on which host; ``placement.host`` is this one.
+    - ``address``: the address of host 0 for the ranks: a loopback address if there is no other host.
+    - ``coordinator_port``, ``master_port``: free ports there, for JAX's coordinator and for torch's store.
     - ``cores``: how many CPU cores the whole job may use.
     - ``control_path``: the launcher's datagram socket.
     - ``agent_dir``: the folder of our sitecustomize.
@@ -42,13 +46,18 @@ class JobLocation:
     """
 
     job_id: str
-    host: str
+    placement: Placement
+    address: str
     coordinator_port: int
     master_port: int
     cores: int
     control_path: str
     agent_dir: str
     base: Mapping[str, str]
+
+    def local_rank(self, rank: int) -> int:
+        """Return the number of a rank of this host among the ranks of this host."""
+        return rank - self.placement.ranks.start
 
 
 def rendezvous_flags(seconds: float) -> tuple[str, ...]:
@@ -76,7 +85,7 @@ def for_rank(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
         if name not in LAUNCHER_VARIABLES and not name.startswith(LAUNCHER_PREFIXES)
     }
     return {
-        **_thread_count_variables(job, site.cores),
+        **_thread_count_variables(job, site.cores, len(site.placement.ranks)),
         **({} if job.devices is None else {"JAX_PLATFORMS": "cpu"}),
         **inherited,
         **({} if job.devices is None else {"JAX_NUM_CPU_DEVICES": str(job.devices)}),
@@ -89,13 +98,23 @@ def for_rank(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
     }
 
 
-def _thread_count_variables(job: Job, cores: int) -> dict[str, str]:
+def common_variables(envs: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return the variables that all ranks share. The fork server imports the frameworks in this environment."""
+    first, *others = envs
+    return {
+        name: value
+        for name, value in first.items()
+        if not name.startswith(RANK_ONLY) and all(env.get(name) == value for env in others)
+    }
+
+
+def _thread_count_variables(job: Job, cores: int, ranks: int) -> dict[str, str]:
     """Return the variables that set thread counts. The user's own setting overrides each of them.
 
     NPROC sizes XLA's CPU thread pool. A step that is not awaited blocks one pool thread per device while the next step
     waits for the other device. So with fewer than two threads a device, these steps can deadlock.
     """
-    share = max(1, cores // job.ranks)
+    share = max(1, cores // ranks)
     threads = dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"], str(share))
     return {**threads, "NPROC": str(max(2 * (job.devices or 1), share))}
 
@@ -111,13 +130,15 @@ def _rendezvous_variables(job: Job, own_flags: str) -> dict[str, str]:
 def _agent_variables(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
     return {
         "ALLRANKS_RANK": str(rank),
-        "ALLRANKS_SIZE": str(job.ranks),
-        "ALLRANKS_LOCAL_RANK": str(rank),
-        "ALLRANKS_HOST": site.host,
+        "ALLRANKS_SIZE": str(site.placement.size),
+        "ALLRANKS_LOCAL_RANK": str(site.local_rank(rank)),
+        "ALLRANKS_HOST": site.placement.name,
+        "ALLRANKS_HOSTS": site.placement.to_text(),
+        "ALLRANKS_HOST_RANK": str(site.placement.host),
         "ALLRANKS_JOB": site.job_id,
         "ALLRANKS_CONTROL": site.control_path,
         "ALLRANKS_STYLE": job.style,
-        "ALLRANKS_COORDINATOR": f"127.0.0.1:{site.coordinator_port}",
+        "ALLRANKS_COORDINATOR": f"{site.address}:{site.coordinator_port}",
         "ALLRANKS_GRACE": f"{job.grace:g}",
         "ALLRANKS_RESTART": str(job.restart),
         **({"ALLRANKS_RESTART_REASON": job.reason} if job.reason else {}),
@@ -134,24 +155,24 @@ def _guard_mode(job: Job) -> str:
     return "calls" if job.probe else "any-line" if job.guard_any_line else "1"
 
 
-def _torch_variables(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
+def _torch_variables(rank: int, site: JobLocation) -> dict[str, str]:
     return {
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(job.ranks),
-        "LOCAL_WORLD_SIZE": str(job.ranks),
-        "GROUP_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
+        "LOCAL_RANK": str(site.local_rank(rank)),
+        "WORLD_SIZE": str(site.placement.size),
+        "LOCAL_WORLD_SIZE": str(len(site.placement.ranks)),
+        "GROUP_RANK": str(site.placement.host),
+        "MASTER_ADDR": site.address,
         "MASTER_PORT": str(site.master_port),
     }
 
 
-def _default_variables(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
+def _default_variables(_job: Job, rank: int, site: JobLocation) -> dict[str, str]:
     """Return torch's variables, and the variables from which our agent's cluster environment configures JAX."""
     return {
-        **_torch_variables(job, rank, site),
-        "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{site.coordinator_port}",
-        "JAX_PROCESS_COUNT": str(job.ranks),
+        **_torch_variables(rank, site),
+        "JAX_COORDINATOR_ADDRESS": f"{site.address}:{site.coordinator_port}",
+        "JAX_PROCESS_COUNT": str(site.placement.size),
         "JAX_PROCESS_INDEX": str(rank),
     }
 
@@ -159,11 +180,11 @@ def _default_variables(job: Job, rank: int, site: JobLocation) -> dict[str, str]
 def _torchrun_variables(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
     """Return all variables that torchrun of torch 2.x sets. Torch itself serves the store, not torchrun's agent."""
     return {
-        **_torch_variables(job, rank, site),
+        **_torch_variables(rank, site),
         "ROLE_RANK": str(rank),
         "ROLE_NAME": "default",
-        "ROLE_WORLD_SIZE": str(job.ranks),
-        "GROUP_WORLD_SIZE": "1",
+        "ROLE_WORLD_SIZE": str(site.placement.size),
+        "GROUP_WORLD_SIZE": str(len(site.placement.hosts)),
         "TORCHELASTIC_RESTART_COUNT": str(job.restart),
         "TORCHELASTIC_MAX_RESTARTS": str(job.restarts),
         "TORCHELASTIC_RUN_ID": site.job_id,

@@ -110,6 +110,8 @@ class Job:
     - ``probe``: what a rehearsal sends to the probe in each rank ("": no probe).
     - ``restart``: the number of starts before this one. ``restarts``: how many are allowed.
     - ``reason``: why the job was started again.
+    - ``max_no_progress``: after so many failures alike in a row, without a newly saved step, the job is not started
+      again. ``alike`` is how many there were, and ``saved`` the last saved step before this start.
     """
 
     target: Target
@@ -129,3 +131,6 @@ class Job:
     restart: int = 0
     restarts: int = 0
     reason: str = ""
+    max_no_progress: int = 3
+    alike: int = 0
+    saved: int | None = None

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
 from allranks.launch.job import Job
 from allranks.launch.result import JobResult
 
+_NUMBER = re.compile(r"\d+")
 _REASON = 1000  # characters of a failure that travel in the environment
 
 
 def next_job(job: Job, result: JobResult) -> Job | None:
     """Return the job to start next after a job has ended, or None if it is not restarted.
 
-    A failure of a rank leads to another start; success, Ctrl-C, SIGTERM and the time limit do not. The time limit
-    applies to all starts together.
+    A failure of a rank leads to another start; success, Ctrl-C, SIGTERM and the time limit do not. Nor does the same
+    failure again and again (``max_no_progress``). The time limit applies to all starts together.
     """
     failed = result.first_failure
     left = None if job.timeout is None else job.timeout - result.seconds
     if failed is None or job.restart >= job.restarts or (left is not None and left <= 0):
         return None
-    return replace(job, restart=job.restart + 1, timeout=left, reason=failed.headline()[:_REASON])
+    reason, saved = failed.headline()[:_REASON], _later(job.saved, result.saved)
+    is_alike = saved == job.saved and _without_numbers(reason) == _without_numbers(job.reason)
+    alike = job.alike + 1 if is_alike else 1
+    if alike >= job.max_no_progress:
+        return None
+    return replace(job, restart=job.restart + 1, timeout=left, reason=reason, alike=alike, saved=saved)
+
+
+def _later(before: int | None, now: int | None) -> int | None:
+    return now if before is None or (now is not None and now > before) else before
+
+
+def _without_numbers(headline: str) -> str:
+    """Return a failure without its numbers: ranks, ports, addresses and times differ from start to start."""
+    return _NUMBER.sub("0", headline)
 
 
 def run(job: Job, start: Callable[[Job], JobResult], *, report: Callable[[str], None]) -> JobResult:
@@ -39,4 +55,13 @@ def run(job: Job, start: Callable[[Job], JobResult], *, report: Callable[[str], 
         before, following = result, next_one
         result = start(following)
         result = replace(result, restarts=(*before.restarts, failed), seconds=before.seconds + result.seconds)
+    if result.first_failure is not None and following.restart < following.restarts:
+        report(f"allranks: not started again: {_why_not(following)}")
     return result
+
+
+def _why_not(job: Job) -> str:
+    if job.alike + 1 < job.max_no_progress:
+        return "the time limit is over"
+    since = "no step was saved" if job.saved is None else f"no step after {job.saved} was saved"
+    return f"{job.max_no_progress} starts in a row failed alike, and {since} (--max-no-progress)"

@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from allranks.failure import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a job has ended, as decided for all hosts together. ``first_failure`` and ``cause`` are as in `JobResult`.
+
+    - ``unjoined``: the framework of ranks that all ended normally and never joined each other; "" if they joined.
+    - ``stopped``: the ranks that the launcher ended.
+    - ``reported``: the first failure that each rank reported itself.
+    - ``saved``: the last step that all ranks have saved, as far as they reported it.
+    """
+
+    exit_code: int
+    first_failure: Failure | None = None
+    cause: str = ""
+    unjoined: str = ""
+    stopped: frozenset[int] = frozenset()
+    reported: Mapping[int, Failure] = field(default_factory=dict)
+    saved: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +56,8 @@ class JobResult:
     """The end of a job. ``first_failure`` if a rank caused it; otherwise ``cause`` if the launcher had to stop the job.
 
     ``restarts`` are the failures after which the job was started again, before this end. ``unjoined`` is the framework
-    of ranks that all ended normally and never joined each other; "" if they joined.
+    of ranks that all ended normally and never joined each other; "" if they joined. ``saved`` is the last step that all
+    ranks have saved, as far as they reported it.
     """
 
     exit_code: int
@@ -46,6 +67,7 @@ class JobResult:
     seconds: float = 0.0
     restarts: tuple[Failure, ...] = ()
     unjoined: str = ""
+    saved: int | None = None
 
     @property
     def signal(self) -> int:

@@ -39,6 +39,14 @@ def summary(result: JobResult, *, recent: Collection[str] = (), quiet: bool = Fa
     return lines[:-1] if quiet else [*lines, *_rank_table(result)]
 
 
+def member_summary(result: JobResult) -> list[str]:
+    """Return the lines to print at the end of a job on another host than host 0, which prints the rest."""
+    first, code = result.first_failure, f"exit code {result.exit_code}"
+    if first is not None:
+        return ["first failure: " + replace(first, what=text_without_rank(first.rank, first.what)).headline(), code]
+    return [f"job {result.cause}", code] if result.cause else []
+
+
 def _failure_lines(first: Failure, result: JobResult, recent: Collection[str]) -> Iterator[str]:
     yield "first failure: " + replace(first, what=text_without_rank(first.rank, first.what)).headline()
     trace = [text_without_rank(first.rank, line) for line in first.traceback.rstrip().splitlines()]

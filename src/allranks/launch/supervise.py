@@ -22,9 +22,8 @@ A job is N ranks that need each other, so the end of one (other than a normal en
 - ENDED: every rank has exited, or could not be killed in ``kill_patience`` seconds. Later events are ignored.
 
 Every phase but RUNNING has a deadline, so a stopped job ends whatever the ranks do. ``TABLE`` has the answer to each
-event in each phase. An event without an entry is a KeyError; a test checks all pairs. One more way to fail needs the
-clock: a rank that exited with 0 without having joined the world, while another has waited ``join_patience`` seconds to
-join. Nobody will ever answer the waiting rank.
+event in each phase. One more way to fail needs the clock: a rank that exited with 0 without having joined the world,
+while another has waited ``join_patience`` seconds to join. Nobody will ever answer the waiting rank.
 """
 
 from __future__ import annotations
@@ -100,6 +99,7 @@ class Supervisor:
         self._sent: dict[int, tuple[int, ...]] = {}
         self._failed: set[int] = set()  # these wait to be released
         self._released: set[int] = set()
+        self._unnotified: set[int] = set()  # have joined, and do not know of a departure
         self._saves = saves or Saves()
         self._exit_code: int | None = None  # if the launcher, and not a rank, decides it
 
@@ -143,7 +143,8 @@ class Supervisor:
 
     def _joined_world(self, event: Joined) -> list[Action]:
         self.stalls.join(event.rank)
-        return self._notify_peers({event.rank}) if self.departures else []
+        self._unnotified.add(event.rank)
+        return self._notify_peers() if self.departures else []
 
     def _note_departure(self, event: RankLeft) -> list[Action]:
         if event.exit_code:
@@ -156,7 +157,7 @@ class Supervisor:
         self.departures.setdefault(event.rank, Departure(event.when, event.failure, event.where, event.lines))
         if event.has_ended:
             self.stalls.leave(event, self._now)
-        return self._notify_peers(self.stalls.joined - self.departures.keys())
+        return self._notify_peers()
 
     def _note_failing(self, event: RankFailing | RankFailed) -> list[Action]:
         if isinstance(event, RankFailing) and event.explains:
@@ -184,7 +185,7 @@ class Supervisor:
         if done := self._note_exit(event):
             return done
         if self.exits[event.rank].wait_code == 0:
-            return self._notify_peers(self.stalls.joined - self.departures.keys())
+            return self._notify_peers()
         return self._wait_for_cause()
 
     def _exit_settling(self, event: RankExited) -> list[Action]:
@@ -283,7 +284,7 @@ class Supervisor:
         return []
 
     def _stop_if_none_is_well(self) -> list[Action]:
-        unwell = self._failed | self.exits.keys()
+        unwell = self._failed | self.exits.keys() if len(self._failed) + len(self.exits) >= self.size else ()
         return self._stop_after_failure() if len(unwell) == self.size else []
 
     def _stop_after_failure(self) -> list[Action]:
@@ -311,9 +312,9 @@ class Supervisor:
         self._released.update(due)
         return [self._signal_action(due, signal.SIGTERM)] if due else []
 
-    def _notify_peers(self, ranks: set[int]) -> list[Action]:
-        living = tuple(sorted(ranks & self.alive))
-        return [NotifyPeers(living)] if living else []
+    def _notify_peers(self) -> list[Action]:
+        due, self._unnotified = self._unnotified & self.alive - self.departures.keys(), set()
+        return [NotifyPeers(tuple(sorted(due)))] if due else []
 
     def _signal_action(self, ranks: tuple[int, ...], signum: int) -> Signal:
         for rank in ranks:

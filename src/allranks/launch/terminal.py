@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from allranks.errors import rank_list
 from allranks.launch.lines import RESET
 from allranks.launch.merge import MergedLine, Stream, ranks_of
+from allranks.launch.placement import Placement
 from allranks.report import character_width
 
 # Okabe and Ito's colours, distinct with every kind of colour vision, as the nearest of the 256 that are readable on
@@ -69,20 +70,25 @@ def _count_of_range(run: str) -> int:
 class LinePrefixes(dict[tuple[int, Stream], bytes]):
     """The prefix of a line, by (bit mask of ranks, stream): ``[0-3] `` for stdout, ``(0-3) `` for stderr.
 
-    Each rank has its own colour; the prefix of several ranks is dim. A job of one rank has no prefix.
+    The first bit is the first rank of the host. In a job of several hosts, the host's name comes first:
+    ``[h1 4-7] ``. Each rank has its own colour; the prefix of several ranks is dim. A job of one rank has no prefix.
     """
 
-    def __init__(self, size: int, *, color: bool, names: Sequence[str] = ()) -> None:
+    def __init__(self, placement: Placement, *, color: bool, names: Sequence[str] = ()) -> None:
         super().__init__()
-        self._size, self._color, self._names = size, color, names
-        self._width = max(map(len, [*names, f"0-{size - 1}"])) + 2
+        self._size, self._color, self._names = placement.size, color, names
+        ranks = placement.ranks
+        self._first, self._host = ranks.start, f"{placement.name} " if len(placement.hosts) > 1 else ""
+        self._width = len(self._host) + max(map(len, [*names, f"{ranks.start}-{ranks.stop - 1}"])) + 2
 
     def __missing__(self, key: tuple[int, Stream]) -> bytes:
-        self[key] = self._make_prefix(ranks_of(key[0]), key[1]) if self._size > 1 else b""
+        ranks = tuple(self._first + bit for bit in ranks_of(key[0]))
+        self[key] = self._make_prefix(ranks, key[1]) if self._size > 1 else b""
         return self[key]
 
     def _make_prefix(self, ranks: tuple[int, ...], stream: Stream) -> bytes:
         name = self._names[ranks[0]] if self._names and len(ranks) == 1 else short_rank_list(ranks)
+        name = self._host + name
         label = f"[{name}]" if stream == "out" else f"({name})"
         blanks = " " * (self._width - len(label) + 1 if len(label) < self._width else 1)
         if not self._color:

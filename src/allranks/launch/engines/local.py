@@ -1,4 +1,7 @@
-"""Run N ranks on this machine. One loop waits for all events, `supervise` decides, and this file carries it out."""
+"""Run N ranks on this machine. One loop waits for all events, a decider says what to do, and this file carries it out.
+
+The decider of host 0, also of a job on one host, is `allranks.launch.hosts.coordinator`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ import os
 import select
 import selectors
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,7 +20,7 @@ from allranks.launch import fork_server_messages as messages
 from allranks.launch import forked_rank
 from allranks.launch.console import Console
 from allranks.launch.control_socket import ControlSocket
-from allranks.launch.environment import JobLocation, for_rank
+from allranks.launch.environment import JobLocation, common_variables, for_rank
 from allranks.launch.events import (
     Action,
     Event,
@@ -36,22 +38,20 @@ from allranks.launch.events import (
     Tick,
 )
 from allranks.launch.fork_server import ForkServer
+from allranks.launch.hosts.start import JobHosts, Start, on_this_host
 from allranks.launch.job import Command, Job, to_json
-from allranks.launch.limits import Limits
+from allranks.launch.limits import Limits, Phase
 from allranks.launch.merge import Stream
 from allranks.launch.ports import ReservedPorts
 from allranks.launch.result import JobResult, RankResult
 from allranks.launch.saves import Saves
 from allranks.launch.signals import Signals
 from allranks.launch.stall import RankLocator, seconds_until_report
-from allranks.launch.supervise import Phase, Supervisor
 from allranks.process import is_ending
 
 CHUNK, MOST_CHUNKS = 1 << 16, 16
 # After the end: seconds for the fork server's last report, then for what is still in the pipes. Both end early.
 SWEEP_PATIENCE, DRAIN_PATIENCE = 8.0, 1.0
-# Nothing that a rank inherits may make the fork server take itself for one.
-RANK_ONLY = ("ALLRANKS_",)
 WORDS = 80  # of a rank's last lines are evidence; about one stack of each thread
 AGENT = str(Path(__file__).parents[2] / "agent")
 
@@ -64,8 +64,11 @@ def run(
     base: Mapping[str, str] | None = None,
     fork_server: ForkServer | None = None,
     show: RankLocator | None = None,
+    hosts: JobHosts | None = None,
 ) -> JobResult:
     """Run a job to its end, and return its result. Afterwards no process, port or file of the job is left.
+
+    With ``hosts``, this machine is one host of a job on several: the result has the ranks of this host only.
 
     The ranks start in ``cwd`` (default: the current folder) with the environment ``base`` (default: ours) and a rank's
     variables. If a fork of imported frameworks is unsafe, the console says so, and each rank starts its own
@@ -75,43 +78,35 @@ def run(
     console any more; the ranks have ended then too.
     """
     cwd = os.getcwd() if cwd is None else cwd
-    host = socket.gethostname()
     with ExitStack() as stack:
         control_socket = stack.enter_context(ControlSocket())
-        coordinator, master = stack.enter_context(ReservedPorts(2)).numbers
+        if hosts is None:
+            hosts = on_this_host(job, stack.enter_context(ReservedPorts(2)).numbers)
         site = JobLocation(
-            job_id=f"{host}-{os.getpid()}-{coordinator}",
-            host=host,
-            coordinator_port=coordinator,
-            master_port=master,
+            job_id=hosts.job_id,
+            placement=hosts.placement,
+            address=hosts.address,
+            coordinator_port=hosts.ports[0],
+            master_port=hosts.ports[1],
             cores=len(os.sched_getaffinity(0)),
             control_path=control_socket.path,
             agent_dir=AGENT,
             base=os.environ if base is None else base,
         )
-        envs = [for_rank(job, rank, site) for rank in range(job.ranks)]
+        envs = {rank: for_rank(job, rank, site) for rank in hosts.placement.ranks}
         signals = stack.enter_context(Signals())
         warm = fork_server is not None
         if fork_server is None:
-            fork_server = stack.enter_context(ForkServer(common_variables(envs), stdin=job.ranks == 1))
-        spawns = [messages.Spawn(rank, to_json(job.target), cwd, env) for rank, env in enumerate(envs)]
-        loop = stack.enter_context(_EventLoop(job, console, host=host, cwd=cwd, spawns=spawns, show=show))
+            is_single = hosts.placement.size == 1
+            fork_server = stack.enter_context(ForkServer(common_variables([*envs.values()]), stdin=is_single))
+        spawns = [messages.Spawn(rank, to_json(job.target), cwd, env) for rank, env in envs.items()]
+        loop = stack.enter_context(_EventLoop(job, console, hosts, cwd=cwd, spawns=spawns, show=show))
         loop.attach(control_socket, fork_server, signals)
         if warm or not job.zygote or isinstance(job.target, Command):
             loop.spawn()
         else:
             fork_server.preload(job.target, cwd=cwd)
         return loop.run()
-
-
-def common_variables(envs: list[dict[str, str]]) -> dict[str, str]:
-    """Return the variables that all ranks share. The fork server imports the frameworks in this environment."""
-    first, *others = envs
-    return {
-        name: value
-        for name, value in first.items()
-        if not name.startswith(RANK_ONLY) and all(env.get(name) == value for env in others)
-    }
 
 
 @dataclass(slots=True)
@@ -131,8 +126,8 @@ class _EventLoop:
         self,
         job: Job,
         console: Console,
+        hosts: JobHosts,
         *,
-        host: str,
         cwd: str,
         spawns: Sequence[messages.Spawn],
         show: RankLocator | None,
@@ -140,15 +135,15 @@ class _EventLoop:
         self._job = job
         self._spawns = spawns
         self._console = console
-        self._host = host
+        self._hosts = hosts
         self._start = time.monotonic()
         hang_after = 0.0 if show is None else seconds_until_report(job.hang_after, spawns[0].env)
         limits = Limits(grace=job.grace, timeout=job.timeout, hang_after=hang_after)
         self._show = show
         self._shown: list[Event] = []
         saves = Saves(functools.cache(lambda: forked_rank.plan_for(job.target, cwd=cwd).makes_saver))
-        self._supervisor = Supervisor(job.ranks, now=self._start, limits=limits, host=host, cwd=cwd, saves=saves)
-        self._ranks = [_Rank() for _ in range(job.ranks)]
+        self._decider = hosts.decide(Start(hosts.placement, self._start, limits, cwd, saves))
+        self._ranks = {rank: _Rank() for rank in hosts.placement.ranks}
         self._selector = selectors.DefaultSelector()
         self._reading = True
         self._full: frozenset[int] = frozenset()  # the descriptors that the console waits for
@@ -159,20 +154,23 @@ class _EventLoop:
         self._control_socket, self._fork_server, self._signals = control_socket, fork_server, signals
         for source in (control_socket, fork_server, signals):
             self._selector.register(source, selectors.EVENT_READ)
+        if self._hosts.links is not None:
+            self._selector.register(self._hosts.links, selectors.EVENT_READ)
 
     def __enter__(self) -> _EventLoop:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._selector.close()
-        for rank in self._ranks:
+        for rank in self._ranks.values():
             for fd in rank.pipes:
                 os.close(fd)
 
     def spawn(self) -> None:
         """Start all ranks."""
         self._has_ranks = True
-        for number, (rank, spawn) in enumerate(zip(self._ranks, self._spawns, strict=True)):
+        for spawn in self._spawns:
+            number, rank = spawn.rank, self._ranks[spawn.rank]
             out, err = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
             streams: tuple[tuple[Stream, int], ...] = (("out", out[0]), ("err", err[0]))
             for stream, fd in streams:
@@ -203,7 +201,7 @@ class _EventLoop:
     def _seconds_until_due(self) -> float | None:
         """Return the seconds until the supervisor or the console is due, or None if neither is."""
         now = time.monotonic()
-        due = [self._console.flush_due(now), self._supervisor.deadline, now if self._shown else None]
+        due = [self._console.flush_due(now), self._decider.deadline, now if self._shown else None]
         moments = [moment for moment in due if moment is not None]
         return max(0.0, min(moments) - now) if moments else None
 
@@ -227,11 +225,16 @@ class _EventLoop:
             events += self._fork_server_events(seen)
         elif self._control_socket in sources:
             events += self._agent_events()
+        links, now = self._hosts.links, time.monotonic()
+        actions = [] if links is None else links.receive(self._decider, now)
         for event in [*events, *self._take_located(), Tick(self._exiting_ranks())]:
-            for action in self._supervisor.on(event, time.monotonic()):
-                self._perform_action(action)
-        if self._supervisor.phase is not Phase.RUNNING and (first := self._supervisor.first_failure) is not None:
-            self._console.limit_peers(first.rank)
+            actions += self._decider.on(event, time.monotonic())
+        if links is not None:
+            links.flush(self._decider)
+        for action in actions:
+            self._perform_action(action)
+        if (failed := self._decider.failed_rank) is not None:
+            self._console.limit_peers(failed)
 
     def _agent_events(self) -> Iterator[Event]:
         try:
@@ -247,6 +250,8 @@ class _EventLoop:
 
     def _last_lines(self, rank: int) -> tuple[str, ...]:
         """Read the pipes of a rank, and return the last lines that the rank has printed by now."""
+        if rank not in self._ranks:  # a rank of this host reports the failure of one elsewhere
+            return ()
         for fd, stream in [*self._ranks[rank].pipes.items()] if self._reading else []:
             for _ in range(MOST_CHUNKS):
                 if fd not in self._ranks[rank].pipes or not select.select([fd], [], [], 0)[0]:
@@ -256,9 +261,9 @@ class _EventLoop:
 
     def _exiting_ranks(self) -> frozenset[int]:
         """Return the ranks whose processes are exiting. Other ranks may notice the exit before the fork server does."""
-        if self._supervisor.phase is not Phase.SETTLING:
+        if self._decider.phase is not Phase.SETTLING:
             return frozenset()
-        living = [(number, rank.pid) for number, rank in enumerate(self._ranks) if rank.pid and not rank.ended]
+        living = [(number, rank.pid) for number, rank in self._ranks.items() if rank.pid and not rank.ended]
         return frozenset(number for number, pid in living if is_ending(pid))
 
     def _fork_server_events(self, reports: list[messages.Message | None]) -> Iterator[Event]:
@@ -305,7 +310,7 @@ class _EventLoop:
     def _locate_ranks(self, action: LocateRanks) -> None:
         if self._show is None:
             return
-        pids = {number: rank.pid for number, rank in enumerate(self._ranks) if rank.pid and not rank.ended}
+        pids = {number: rank.pid for number, rank in self._ranks.items() if rank.pid and not rank.ended}
         shown = self._show(action, pids)
         for line in filter(str.strip, shown.lines):
             self._print_line(line)
@@ -325,7 +330,7 @@ class _EventLoop:
 
     def _kill_groups(self) -> None:
         """Kill the process groups of the ranks. If the kernel has killed the ranks, their children may still live."""
-        for rank in self._ranks:
+        for rank in self._ranks.values():
             if rank.pid is not None and rank.ended is None:
                 try:
                     os.killpg(rank.pid, signal.SIGKILL)
@@ -347,7 +352,7 @@ class _EventLoop:
         os.close(fd)
 
     def _open_pipes(self) -> bool:
-        return any(rank.pipes for rank in self._ranks)
+        return any(rank.pipes for rank in self._ranks.values())
 
     def _watch_output(self) -> None:
         """Register full outputs with the selector until they accept bytes again.
@@ -366,7 +371,7 @@ class _EventLoop:
         if reading is self._reading:
             return
         self._reading = reading
-        for number, rank in enumerate(self._ranks):
+        for number, rank in self._ranks.items():
             for fd, stream in rank.pipes.items():
                 if reading:
                     self._selector.register(fd, selectors.EVENT_READ, (number, stream))
@@ -374,23 +379,22 @@ class _EventLoop:
                     self._selector.unregister(fd)
 
     def _job_result(self, exit_code: int) -> JobResult:
-        said = {report.failure.rank: report.failure for report in reversed(self._supervisor.reports)}
+        end = self._decider.ending()
         ranks = tuple(
             RankResult(
                 number,
-                self._host,
+                self._hosts.placement.name,
                 self._job.devices,
                 rank.ended.wait_code if rank.ended else None,
-                stopped=number in exits and exits[number].stopped_by_us,
-                reported=said.get(number),
+                stopped=number in end.stopped,
+                reported=end.reported.get(number),
                 seconds=rank.ended.when - rank.started if rank.ended else 0.0,
                 peak_bytes=rank.ended.peak_bytes if rank.ended else 0,
                 tail=self._console.tail(number),
             )
-            for exits in [self._supervisor.exits]
-            for number, rank in enumerate(self._ranks)
+            for number, rank in self._ranks.items()
         )
         seconds = time.monotonic() - self._start
-        supervisor = self._supervisor
-        unjoined = supervisor.stalls.unjoined if exit_code == 0 else ""
-        return JobResult(exit_code, ranks, supervisor.first_failure, supervisor.cause, seconds, unjoined=unjoined)
+        return JobResult(
+            exit_code, ranks, end.first_failure, end.cause, seconds, unjoined=end.unjoined, saved=end.saved
+        )

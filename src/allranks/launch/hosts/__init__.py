@@ -1,0 +1,1 @@
+"""Run one job on several hosts: the launchers find each other, and end together."""

@@ -1,0 +1,74 @@
+"""Let the launchers of other hosts in, on host 0: who connects must prove that it knows the job's key."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable
+
+from allranks.launch.hosts.limits import HostLimits
+from allranks.launch.hosts.links import LinkEnd, Links
+from allranks.launch.hosts.messages import Admitted, Challenge, Hello, Message, Ping, Refusal
+
+
+def proof_of(key: str, nonce: str) -> str:
+    """Return what shows that somebody knows the key, without telling it."""
+    return hmac.new(key.encode(), nonce.encode(), "sha256").hexdigest()
+
+
+class Admission:
+    """The hosts that are connected and belong to the job, by link: ``hellos``.
+
+    ``clocks`` has how many seconds the clock of each of them is ahead. ``wall`` returns Unix time.
+    """
+
+    def __init__(self, links: Links, *, job: str, key: str, limits: HostLimits, wall: Callable[[], float]) -> None:
+        self.hellos: dict[int, Hello] = {}
+        self.clocks: dict[int, float] = {}
+        self._links, self._job, self._key, self._limits, self._wall = links, job, key, limits, wall
+        self._nonces: dict[int, str] = {}
+        self._heard: dict[int, float] = {}
+
+    def receive(self, link: int, message: Message | LinkEnd | None, now: float) -> None:
+        """Process a message of a host that is not in a running start, or the beginning or end of a connection."""
+        self._heard[link] = now
+        if message is None:
+            self._nonces[link] = secrets.token_hex(16)
+            self._links.send(link, Challenge(self._nonces[link]))
+        elif isinstance(message, LinkEnd):
+            self.forget(link)
+        elif isinstance(message, Hello) and link in self._nonces:
+            self._greet(link, message)
+        elif isinstance(message, Ping) and link in self.hellos:
+            self.clocks[link] = message.offset
+            self._links.send(link, Ping(self._wall(), echo=message.sent))
+
+    def _greet(self, link: int, hello: Hello) -> None:
+        if not hmac.compare_digest(hello.proof, proof_of(self._key, self._nonces.pop(link))):
+            self.refuse(link, f"host {hello.name} does not have the key of this job (ALLRANKS_JOB_KEY)")
+        elif hello.job != self._job:
+            self.refuse(link, f"host {hello.name} belongs to job {hello.job!r}, and this launcher to {self._job!r}")
+        else:
+            self.hellos[link] = hello
+            self._links.send(link, Admitted())
+
+    def keep(self, link: int, now: float) -> None:
+        """Note that a host has been heard of elsewhere: in a start that has ended."""
+        self._heard[link] = now
+
+    def drop_silent(self, now: float) -> None:
+        """Close the connections of hosts that are silent."""
+        for link, heard in [*self._heard.items()]:
+            if now >= heard + self._limits.silence:
+                self.forget(link)
+
+    def refuse(self, link: int, why: str) -> None:
+        """Tell a host why it cannot take part, and close its connection."""
+        self._links.send(link, Refusal(why))
+        self.forget(link)
+
+    def forget(self, link: int) -> None:
+        """Close a connection."""
+        self._links.close_link(link)
+        for table in (self.hellos, self.clocks, self._nonces, self._heard):
+            table.pop(link, None)

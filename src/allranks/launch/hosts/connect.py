@@ -1,0 +1,122 @@
+"""Connect the launchers of a job's hosts: host 0 listens, the others look for it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from allranks.errors import AllranksError
+from allranks.launch.hosts.admission import proof_of
+from allranks.launch.hosts.limits import HostLimits
+from allranks.launch.hosts.links import LinkEnd, Links
+from allranks.launch.hosts.messages import Admitted, Challenge, Hello, Message, Refusal
+from allranks.launch.hosts.place import HostPlace
+
+# Seconds until the first line about a wait, and between the next ones; between two tries; and for one try.
+FIRST_NOTICE, NOTICE, RETRY, TRY = 5.0, 30.0, 0.1, 5.0
+
+Wait = Callable[[Links, float], list[tuple[int, Message | LinkEnd | None]]]
+
+
+class HostsMissing(AllranksError):
+    """Raised when the launchers of a job's hosts do not find each other."""
+
+
+def listen(place: HostPlace) -> socket.socket:
+    """Return the socket at which host 0 waits for the others. Raises HostsMissing if every port is taken."""
+    why = ""
+    for port in place.ports:
+        try:
+            if socket.has_dualstack_ipv6():
+                return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=4096)
+            return socket.create_server(("", port), backlog=4096)
+        except OSError as error:
+            why = error.strerror or str(error)
+    numbers = ", ".join(map(str, place.ports))
+    raise HostsMissing(
+        f"host {socket.gethostname()}: cannot listen at port {numbers}: {why} ({place.evidence}).",
+        remedy="Give a free port of host 0, the same on all hosts: --coordinator HOST:PORT.",
+    )
+
+
+def is_local_address(name: str) -> bool:
+    """Return whether a name or address is of this host."""
+    try:
+        addresses = {info[4][0] for info in socket.getaddrinfo(name, None)}
+    except socket.gaierror:
+        return False
+    for address in addresses:
+        family = socket.AF_INET6 if ":" in str(address) else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind((address, 0))
+            except OSError:
+                continue
+            return True
+    return False
+
+
+def connect(
+    links: Links,
+    hello: Hello,
+    place: HostPlace,
+    limits: HostLimits,
+    *,
+    key: str,
+    wait: Wait,
+    note: Callable[[str], None],
+) -> int:
+    """Connect to host 0 and say hello; return the link. Raises HostsMissing.
+
+    ``wait`` returns the messages that arrive until a time; ``note`` prints a line.
+    """
+    began = time.monotonic()
+    notice, why = began + FIRST_NOTICE, ""
+    while (now := time.monotonic()) < began + limits.joining:
+        for port in place.ports:
+            found = _try(links, place.coordinator, port, hello, key=key, wait=wait)
+            if isinstance(found, int):
+                return found
+            why = found
+        if now >= notice:
+            notice = now + NOTICE
+            note(f"host {hello.name} waits for host 0 at {place.coordinator}: {why}")
+        wait(links, now + RETRY)
+    ports = ", ".join(map(str, place.ports))
+    raise HostsMissing(
+        f"host {hello.name}: cannot reach host 0 at {place.coordinator}, port {ports}, within {limits.joining:g} s: "
+        f"{why} ({place.evidence}).",
+        remedy="Was allranks run started there? Has the name the same address on all hosts? Is the port open?",
+    )
+
+
+def _try(links: Links, host: str, port: int, hello: Hello, *, key: str, wait: Wait) -> int | str:
+    """Connect to a port of host 0 and say hello; return the link, or why there is none."""
+    try:
+        sock = socket.create_connection((host, port), timeout=TRY)
+    except socket.gaierror as error:
+        return f"the name {host} has no address here ({error.strerror})"
+    except OSError as error:
+        return f"port {port}: {error.strerror or error}"
+    link = links.add(sock)
+    greeting = _first_message(links, link, wait)
+    if not isinstance(greeting, Challenge):
+        links.close_link(link)
+        return f"port {port}: what answers there is no launcher of allranks"
+    links.send(link, replace(hello, proof=proof_of(key, greeting.nonce)))
+    answer = _first_message(links, link, wait)
+    if isinstance(answer, Admitted):
+        return link
+    links.close_link(link)
+    return f"port {port}: {answer.text if isinstance(answer, Refusal) else 'the launcher there does not answer'}"
+
+
+def _first_message(links: Links, link: int, wait: Wait) -> Message | LinkEnd | None:
+    deadline = time.monotonic() + TRY
+    while time.monotonic() < deadline:
+        for which, message in wait(links, deadline):
+            if which == link:
+                return message
+    return None

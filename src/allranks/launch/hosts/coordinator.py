@@ -1,0 +1,256 @@
+"""Decide for a whole job, in the launcher of host 0: one supervisor for the ranks of all hosts. Does no I/O.
+
+The launchers of the other hosts (`allranks.launch.hosts.member`) send what happens to their ranks, and get what to do.
+A job on one host has a coordinator without members. A member that is silent or whose connection ends is lost: its ranks
+count as killed, and so the job ends on all hosts.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+
+from allranks.failure import Failure
+from allranks.launch.events import (
+    Action,
+    Event,
+    Finish,
+    ForkServerLost,
+    Interrupted,
+    LocateRanks,
+    MarkFailed,
+    NotifyPeers,
+    RankExited,
+    RankFailed,
+    RankFailing,
+    Signal,
+    Terminated,
+    Tick,
+)
+from allranks.launch.hosts.limits import DEFAULT, HostLimits
+from allranks.launch.hosts.messages import (
+    Exiting,
+    Finished,
+    Happened,
+    HostResult,
+    Message,
+    Perform,
+    PhaseChanged,
+    Ping,
+)
+from allranks.launch.limits import Limits, Phase
+from allranks.launch.placement import Placement
+from allranks.launch.result import Ending, RankResult
+from allranks.launch.saves import Saves
+from allranks.launch.supervise import Supervisor
+
+KEEPER_KILLED = "the process that keeps the ranks was killed"
+# How often members learn which rank has failed first, as far as it is known. Seconds.
+ANNOUNCE = 0.1
+
+
+class Coordinator:
+    """The state of one start of a job. Each method takes the time, and returns what to do on this host.
+
+    ``outbox`` is what to send: pairs of a host's number and a message. Whoever sends it empties it. ``now`` is any
+    clock that runs forward; ``wall`` returns Unix time. Both are in seconds.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        *,
+        now: float,
+        limits: Limits,
+        wall: Callable[[], float],
+        host_limits: HostLimits = DEFAULT,
+        cwd: str = "",
+        saves: Saves | None = None,
+    ) -> None:
+        self.placement = placement
+        self.outbox: list[tuple[int, Message]] = []
+        self.results: dict[int, tuple[RankResult, ...]] = {}
+        self.clocks: dict[int, float] = {}  # how far the clock of a host is ahead of ours
+        self._saves = saves or Saves()
+        self._supervisor = Supervisor(
+            placement.size, now=now, limits=limits, host=placement.hosts[0], cwd=cwd, saves=self._saves
+        )
+        self._limits, self._wall, self._now = host_limits, wall, now
+        self._heard = dict.fromkeys(range(1, len(placement.hosts)), now)
+        self._exiting: dict[int, frozenset[int]] = {}
+        self._signalled: dict[type[Event], set[int]] = {Interrupted: set(), Terminated: set()}
+        self._announced = (Phase.RUNNING, -1)
+        self._next_announcement = now
+        self._exit_code = 0
+
+    @property
+    def members(self) -> frozenset[int]:
+        """The numbers of the other hosts that are not lost."""
+        return frozenset(self._heard)
+
+    @property
+    def phase(self) -> Phase:
+        return self._supervisor.phase
+
+    @property
+    def failed_rank(self) -> int | None:
+        """The rank that failed first, as far as it is known now; None while the job runs."""
+        first = None if self.phase is Phase.RUNNING else self._supervisor.first_failure
+        return None if first is None else first.rank
+
+    @property
+    def deadline(self) -> float | None:
+        """The time at which a `Tick` is due, or None."""
+        due = [self._silence_due()]
+        if not self._is_held() and self._supervisor.deadline is not None:
+            due.append(self._supervisor.deadline)
+        return first if (first := min(due)) < math.inf else None
+
+    def on(self, event: Event, now: float) -> list[Action]:
+        """Process an event of this host."""
+        self._now = max(self._now, now)
+        if not isinstance(event, Tick):
+            return self._distribute(self._handle(event, 0))
+        actions = [action for host in self._silent(self._limits.silence) for action in self._lose(host, "")]
+        if not self._is_held():
+            actions += self._supervisor.on(Tick(event.dying.union(*self._exiting.values())), self._now)
+        self._announce()
+        return self._distribute(actions)
+
+    def receive(self, host: int, message: Message, now: float) -> list[Action]:
+        """Process a message of another host. Ignores hosts that are lost, and events of ranks of other hosts."""
+        self._now = max(self._now, now)
+        if host not in self._heard:
+            return []
+        self._heard[host] = self._now
+        if isinstance(message, Ping):
+            self.clocks[host] = message.offset
+            self.outbox.append((host, Ping(self._wall(), echo=message.sent)))
+        elif isinstance(message, Exiting):
+            self._exiting[host] = frozenset(message.ranks)
+        elif isinstance(message, HostResult):
+            self.results[host] = message.ranks
+        elif isinstance(message, Happened):
+            ranks = self.placement.ranks_on(host)
+            known = [event for event in message.events if all(rank in ranks for rank in _ranks_of(event))]
+            return self._distribute([action for event in known for action in self._handle(event, host)])
+        return []
+
+    def lose(self, host: int, why: str, now: float) -> list[Action]:
+        """Process the end of the connection to another host."""
+        self._now = max(self._now, now)
+        return self._distribute(self._lose(host, why))
+
+    def ending(self) -> Ending:
+        """Return why the job has ended."""
+        supervisor = self._supervisor
+        first = supervisor.first_failure
+        return Ending(
+            self._exit_code,
+            first and self._with_host(first),
+            supervisor.cause,
+            supervisor.stalls.unjoined if self._exit_code == 0 else "",
+            frozenset(rank for rank, end in supervisor.exits.items() if end.stopped_by_us),
+            {one.failure.rank: self._with_host(one.failure) for one in reversed(supervisor.reports)},
+            self._saves.step,
+        )
+
+    def _handle(self, event: Event, host: int) -> list[Action]:
+        if isinstance(event, ForkServerLost) and len(self.placement.hosts) > 1:
+            return self._lose_ranks(host, KEEPER_KILLED, self._now)
+        if isinstance(event, Interrupted | Terminated) and self._is_repeated_elsewhere(event, host):
+            return []
+        return self._supervisor.on(event, self._now)
+
+    def _is_repeated_elsewhere(self, event: Interrupted | Terminated, host: int) -> bool:
+        """Return whether another host got the signal before, and this one gets it for the first time.
+
+        Engines signal the launchers of all hosts. Only a second signal to the same host says that it is urgent.
+        """
+        hosts = self._signalled[type(event)]
+        is_first_here, is_first = host not in hosts, not hosts
+        hosts.add(host)
+        return is_first_here and not is_first
+
+    def _lose(self, host: int, why: str) -> list[Action]:
+        heard = self._heard.pop(host, None)
+        if heard is None:
+            return []
+        self._exiting.pop(host, None)
+        why = why or f"its launcher is silent for {self._now - heard:.0f} s (no power, no network, or stopped)"
+        return self._lose_ranks(host, why, heard)
+
+    def _lose_ranks(self, host: int, why: str, since: float) -> list[Action]:
+        """Report the ranks of a host as failed and ended; as stopped by us if the job is being stopped anyway."""
+        when = self._wall() - (self._now - since)
+        what = f"host {self.placement.hosts[host]} is lost: {why}"
+        living = [rank for rank in self.placement.ranks_on(host) if rank not in self._supervisor.exits]
+        failures = [RankFailed(Failure(rank, "", what, when), waits=False) for rank in living]
+        is_stopping = self.phase in (Phase.STOPPING, Phase.KILLING)
+        ends = [RankExited(rank, -(signal.SIGTERM if is_stopping else signal.SIGKILL), when) for rank in living]
+        events: list[Event] = [*failures, *ends]
+        return [action for event in events for action in self._supervisor.on(event, self._now)]
+
+    def _distribute(self, actions: list[Action]) -> list[Action]:
+        """Return the actions of this host, and put those of the others into the outbox."""
+        own: list[Action] = []
+        for action in actions:
+            if isinstance(action, Signal | NotifyPeers):
+                by_host = self.placement.by_host(action.ranks)
+                for host, ranks in by_host.items():
+                    self._send(host, replace(action, ranks=ranks), own)
+            elif isinstance(action, MarkFailed | LocateRanks):
+                for host in (0, *self._heard):
+                    self._send(host, action, own)
+            elif isinstance(action, Finish):
+                self._exit_code = action.exit_code
+                own.append(action)
+                self._send_end()
+            else:
+                own.append(action)
+        return own
+
+    def _send(self, host: int, action: Action, own: list[Action]) -> None:
+        if host == 0:
+            own.append(action)
+        elif host in self._heard:
+            self.outbox.append((host, Perform((action,))))
+
+    def _send_end(self) -> None:
+        end = self.ending()
+        for host in self._heard:
+            stopped = tuple(sorted(end.stopped.intersection(self.placement.ranks_on(host))))
+            self.outbox.append((host, Finished(end.exit_code, end.first_failure, end.cause, stopped)))
+
+    def _announce(self) -> None:
+        """Send the phase, and the rank that failed first, to the members."""
+        if self._heard and self.phase is not Phase.RUNNING and self._now >= self._next_announcement:
+            self._next_announcement = self._now + ANNOUNCE
+            failed = self.failed_rank
+            state = self.phase, -1 if failed is None else failed
+            if state != self._announced:
+                self._announced = state
+                self.outbox += [(host, PhaseChanged(*state)) for host in self._heard]
+
+    def _with_host(self, failure: Failure) -> Failure:
+        return replace(failure, host=self.placement.hosts[self.placement.host_of(failure.rank)])
+
+    def _is_held(self) -> bool:
+        """Return whether the job waits for the cause of a failure, and a silent host may be that cause."""
+        return self.phase is Phase.SETTLING and bool(self._silent(self._limits.doubt))
+
+    def _silent(self, seconds: float) -> list[int]:
+        return [host for host, heard in self._heard.items() if self._now >= heard + seconds]
+
+    def _silence_due(self) -> float:
+        if self.phase is Phase.ENDED:
+            return math.inf
+        return min(self._heard.values(), default=math.inf) + self._limits.silence
+
+
+def _ranks_of(event: Event) -> tuple[int, ...]:
+    """Return the rank whose process an event is about. Any rank may report the failure of another one."""
+    rank = None if isinstance(event, RankFailing | RankFailed) else getattr(event, "rank", None)
+    return () if rank is None else (rank,)

@@ -1,0 +1,246 @@
+"""Define what the launchers of a job's hosts send each other: frozen records, one line of JSON each.
+
+The launcher of host 0 is the *coordinator*, the others are *members*. A member sends what happens to its ranks, and the
+coordinator sends what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Literal, Union, get_args, get_origin
+
+from allranks.failure import Failure
+from allranks.launch import events
+from allranks.launch.events import Action, Event
+from allranks.launch.limits import Phase
+from allranks.launch.result import RankResult
+
+# Of this protocol: launchers of different versions refuse each other.
+VERSION = 1
+LONGEST = 8 << 20  # bytes of a message; most have less than 200
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A member's first message: which host it is, and what it would run.
+
+    - ``job``: what identifies the job among those of an engine. ``proof``: shows that the sender knows the job's key.
+    - ``number``: the host's number, or -1 if the coordinator is to choose one.
+    - ``ranks``: how many ranks the host would run.
+    - ``target``: the program and its arguments, for people. ``facts``: versions and the digest of the program.
+    """
+
+    name: str
+    ranks: int
+    number: int = -1
+    job: str = ""
+    proof: str = ""
+    target: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The coordinator's greeting. The proof in `Hello` is computed from ``nonce`` and the job's key."""
+
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The coordinator's answer to a `Hello` of its own job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Start these ranks.
+
+    - ``hosts``, ``counts``, ``host``: the fields of `Placement`.
+    - ``job_id``: unique among jobs. ``coordinator_port``, ``master_port``: free ports of host 0.
+    - ``restart``, ``restarts``, ``reason``: the fields of `Job`.
+    """
+
+    hosts: tuple[str, ...]
+    counts: tuple[int, ...]
+    host: int
+    job_id: str
+    coordinator_port: int
+    master_port: int
+    restart: int = 0
+    restarts: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The job does not start on this host, or on any host."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """Events of a member's ranks, in order. Their times are on the coordinator's clock."""
+
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exiting:
+    """The processes of these ranks of a member are exiting now."""
+
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Perform:
+    """Perform these actions, in order."""
+
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseChanged:
+    """The job has entered another phase. ``failed`` is the rank that failed first, as far as it is known now, or -1."""
+
+    phase: Phase
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """A sign of life, which also compares the clocks.
+
+    A member sends ``sent``, its time. The coordinator answers at once with this time in ``echo`` and its own in
+    ``sent``. ``offset`` is how far the member's clock is ahead. All times are Unix times in seconds.
+    """
+
+    sent: float
+    echo: float = 0.0
+    offset: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The job has ended: a member kills what is left and answers with `HostResult`. The fields are as in `Ending`."""
+
+    exit_code: int
+    first_failure: Failure | None = None
+    cause: str = ""
+    stopped: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostResult:
+    """How the ranks of a member have ended. Only the first rank that failed has a ``tail``."""
+
+    ranks: tuple[RankResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Goodbye:
+    """The job is not started again."""
+
+
+Message = (
+    Challenge
+    | Hello
+    | Admitted
+    | Plan
+    | Refusal
+    | Happened
+    | Exiting
+    | Perform
+    | PhaseChanged
+    | Ping
+    | Finished
+    | HostResult
+    | Goodbye
+)
+_KINDS: dict[str, type[Any]] = {
+    one.__name__: one for one in (*get_args(Message), *events.EVENTS, *get_args(Action), Failure, RankResult)
+}
+
+
+def encode(message: Message) -> bytes:
+    """Encode a message as one line of JSON that ends with a newline."""
+    return json.dumps(_plain(message), separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """Decode a line that ``encode`` made. Raises ValueError for everything else."""
+    try:
+        message: Message = _typed(json.loads(line, parse_constant=_refuse_constant), Message)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"not a message of a launcher: {line[:200]!r}") from error
+    return message
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"expected a number, found {name}")
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {"kind": type(value).__name__} | {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Phase):
+        return value.value
+    if isinstance(value, tuple | frozenset):
+        return [_plain(one) for one in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    """Convert JSON to a value of the type ``hint``. Raises ValueError if it is of another type."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return _typed_union(value, arguments)
+    if origin in (tuple, frozenset) and isinstance(value, list):
+        return origin(_typed(one, arguments[0]) for one in value)
+    if origin is Literal and value in arguments:
+        return value
+    if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, dict):
+        return {_typed(name, arguments[0]): _typed(one, arguments[1]) for name, one in value.items()}
+    if hint is Phase:
+        return Phase(value)
+    if isinstance(hint, type) and is_dataclass(hint) and isinstance(value, dict):
+        return _record(value, hint)
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise ValueError(f"expected {hint}, found {str(value)[:80]!r}")
+    return value
+
+
+def _typed_union(value: Any, kinds: tuple[Any, ...]) -> Any:
+    if value is None and type(None) in kinds:
+        return None
+    if isinstance(value, dict):
+        kind = _KINDS.get(str(value.get("kind")))
+        if kind in kinds:
+            return _record(value, kind)
+        raise ValueError(f"expected one of {[one.__name__ for one in kinds]}, found {value.get('kind')!r}")
+    rest = [kind for kind in kinds if kind is not type(None) and not is_dataclass(kind)]
+    if len(rest) != 1:
+        raise ValueError(f"expected one of {kinds}, found {str(value)[:80]!r}")
+    return _typed(value, rest[0])
+
+
+def _record(value: dict[str, Any], kind: Any) -> Any:
+    hints = _hints(kind)
+    given = {name: _typed(one, hints[name]) for name, one in value.items() if name != "kind" and name in hints}
+    return kind(**given)
+
+
+_known_hints: dict[Any, dict[str, Any]] = {}
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    if kind not in _known_hints:
+        _known_hints[kind] = typing.get_type_hints(kind)
+    return _known_hints[kind]

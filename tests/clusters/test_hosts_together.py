@@ -1,0 +1,236 @@
+"""`allranks run` on four real hosts: one job, which starts, fails and ends on all of them together."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import harness
+import pytest
+from network_hosts import Hosts
+
+PROGRAM = Path(__file__).with_name("plain_rank.py")
+TORCH = Path(__file__).parents[1] / "world" / "endings.py"
+RUN = [Path(sys.executable).with_name("allranks"), "run"]
+
+
+class Job:
+    """The launchers of a job, one on each host, with what they printed."""
+
+    def __init__(self, hosts: Hosts, folder: Path, options: Sequence[object], names: Sequence[str]) -> None:
+        self.hosts, self.names = hosts, names
+        self.logs = {name: folder / f"{name}.log" for name in names}
+        self.launchers: dict[str, subprocess.Popen[bytes]] = {}
+        for number, name in enumerate(names):
+            place = ["--hosts", str(len(names)), "--host-rank", str(number), "--coordinator", f"{names[0]}:29400"]
+            self.start(name, [*place, *map(str, options)])
+
+    def start(self, name: str, options: Sequence[str]) -> None:
+        with self.logs[name].open("ab") as log:
+            self.launchers[name] = self.hosts.on(
+                name, [*map(str, RUN), *options], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def text(self, name: str) -> str:
+        return self.logs[name].read_text(errors="replace")
+
+    def await_text(self, pattern: str, names: Sequence[str] = ()) -> None:
+        """Wait until the launchers have printed the pattern."""
+        deadline = time.monotonic() + harness.PATIENCE
+        while not all(re.search(pattern, self.text(name)) for name in names or self.names):
+            assert time.monotonic() < deadline, self.all_text()
+            time.sleep(0.05)
+
+    def codes(self, names: Sequence[str] = ()) -> dict[str, int]:
+        return {name: self.launchers[name].wait(harness.PATIENCE) for name in names or self.names}
+
+    def all_text(self) -> str:
+        return "\n".join(f"== {name}\n{self.text(name)}" for name in self.names)
+
+    def first_failures(self, names: Sequence[str] = ()) -> set[str]:
+        return {
+            line for name in names or self.names for line in re.findall("^first failure: .*", self.text(name), re.M)
+        }
+
+
+@pytest.fixture
+def start(hosts: Hosts, tmp_path: Path) -> Iterator[object]:
+    """Return a function that starts ``allranks run`` with these options on all hosts, or on those given."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(*options: object, names: Sequence[str] = ("h0", "h1", "h2", "h3")) -> Job:
+            job = Job(hosts, tmp_path, options, names)
+            stack.callback(lambda: [launcher.kill() for launcher in job.launchers.values()])
+            return job
+
+        yield begin
+
+
+def no_rank_is_left(hosts: Hosts, names: Sequence[str]) -> None:
+    for name in names:
+        assert hosts.run(name, ["pgrep", "-f", "plain_rank.py"]).stdout == "", name
+
+
+@pytest.mark.soak
+def test_every_rank_knows_its_place(start: object) -> None:
+    job = start("-n", 2, PROGRAM, "end", 0)  # type: ignore[operator]
+    assert set(job.codes().values()) == {0}, job.all_text()
+    said = re.findall(r"rank (\d) of 8, (\d) of 2 on host (\d), start 0", job.all_text())
+    assert sorted(said) == [(str(rank), str(rank % 2), str(rank // 2)) for rank in range(8)]
+    assert "8 ranks on 4 hosts (2 each): h0, h1, h2, h3" in job.text("h0")
+    assert re.search(r"^\[h2 5\] +rank 5 of 8", job.text("h2"), re.M)
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "says"),
+    [
+        ("raise", 1, "ValueError: bad row"),
+        pytest.param("kill", 137, "killed by SIGKILL", marks=pytest.mark.soak),
+        pytest.param("exit", 7, "exit code 7", marks=pytest.mark.soak),
+    ],
+)
+def test_the_failure_of_one_rank_ends_all_hosts_with_its_code(
+    start: object, hosts: Hosts, what: str, code: int, says: str
+) -> None:
+    job = start("-n", 2, PROGRAM, what, 5)  # type: ignore[operator]
+    assert set(job.codes().values()) == {code}, job.all_text()
+    [first] = job.first_failures()
+    assert first.startswith("first failure: rank 5 (host h2) failed"), first
+    assert says in first
+    no_rank_is_left(hosts, hosts.names)
+
+
+@pytest.mark.parametrize("how", ["cut", pytest.param("power_off", marks=pytest.mark.soak)])
+def test_a_lost_host_is_named_and_ends_the_others(start: object, hosts: Hosts, how: str) -> None:
+    job = start("-n", 1, "--host-timeout", 2, PROGRAM, "wait", 0)  # type: ignore[operator]
+    job.await_text(r"rank \d is up")
+    getattr(hosts, how)("h2")
+    rest = ["h0", "h1", "h3"]
+    assert set(job.codes(rest).values()) == {137}, job.all_text()
+    [first] = job.first_failures(rest)
+    assert "rank 2 (host h2) failed: host h2 is lost: its launcher is silent for 2 s" in first
+    no_rank_is_left(hosts, rest)
+    if how == "cut":  # it ends its ranks by itself
+        assert job.codes(["h2"]) == {"h2": 1}, job.all_text()
+        assert "host h0 is lost" in job.text("h2")
+        no_rank_is_left(hosts, ["h2"])
+
+
+@pytest.mark.parametrize("victim", ["h0", pytest.param("h3", marks=pytest.mark.soak)])
+def test_a_killed_launcher_takes_its_ranks_along_and_ends_the_job(start: object, hosts: Hosts, victim: str) -> None:
+    job = start("-n", 1, PROGRAM, "wait", 0)  # type: ignore[operator]
+    job.await_text(r"rank \d is up")
+    hosts.run(victim, ["pkill", "-KILL", "-f", "--", "--host-rank"])
+    rest = [name for name in hosts.names if name != victim]
+    assert 0 not in job.codes(rest).values(), job.all_text()
+    [first] = job.first_failures(rest)
+    assert f"(host {victim}) failed: host {victim} is lost: its launcher has ended" in first
+    no_rank_is_left(hosts, hosts.names)
+
+
+@pytest.mark.soak
+def test_all_hosts_start_again_together(start: object) -> None:
+    job = start("-n", 1, "--restarts", 2, PROGRAM, "restart", 2)  # type: ignore[operator]
+    assert set(job.codes().values()) == {0}, job.all_text()
+    assert "allranks: restart 1 of 2 after" in job.text("h0")
+    assert sorted(re.findall(r"rank (\d) of 4, .*, start (\d)", job.all_text())) == [
+        (str(rank), str(restart)) for rank in range(4) for restart in range(2)
+    ]
+
+
+@pytest.mark.soak
+def test_the_same_failure_again_and_again_is_not_repeated(start: object) -> None:
+    job = start("-n", 1, "--restarts", 9, "--max-no-progress", 2, PROGRAM, "raise", 1, names=("h0", "h1"))  # type: ignore[operator]
+    assert set(job.codes().values()) == {1}, job.all_text()
+    assert "not started again: 2 starts in a row failed alike, and no step was saved" in job.text("h0")
+    assert job.all_text().count(", start 1") == 2
+
+
+def test_fewer_hosts_go_on(start: object, hosts: Hosts) -> None:
+    """With MIN:MAX hosts, a restart takes those that are there."""
+    options = ["-n", "1", "--hosts", "2:3", "--host-timeout", "2", "--restarts", "1", str(PROGRAM), "restart", "9"]
+    job = start(*options, names=("h0", "h1", "h2"))  # type: ignore[operator]
+    job.await_text(r"rank \d is up")
+    hosts.power_off("h1")
+    rest = ["h0", "h2"]
+    assert set(job.codes(rest).values()) == {0}, job.all_text()
+    assert "2 ranks on 2 hosts (1 each): h0, h2" in job.text("h0")
+
+
+def test_a_host_with_another_program_is_named_before_anything_starts(start: object, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM.read_text())
+    job = start("-n", 1, script, "end", 0, names=("h0",))  # type: ignore[operator]
+    assert job.codes() == {"h0": 0}
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "train.py").write_text("print('other')")
+    place = ["--hosts", "2", "--coordinator", "h0:29400", "-n", "1"]
+    job.names = ("h0", "h1")
+    job.logs["h1"] = tmp_path / "h1.log"
+    job.start("h0", [*place, "--host-rank", "0", str(script), "end", "0"])
+    job.start("h1", [*place, "--host-rank", "1", str(tmp_path / "other" / "train.py"), "end", "0"])
+    assert job.codes() == {"h0": 2, "h1": 2}, job.all_text()
+    says = "host h1: the content of train.py differs: expected SHA-256"
+    assert all(says in job.text(name) for name in job.names), job.all_text()
+
+
+@pytest.mark.parametrize(
+    ("number", "place", "says"),
+    [
+        (1, ["--coordinator", "nowhere:29400"], "the name nowhere has no address here"),
+        (1, ["--coordinator", "h0:29400"], "port 29400: Connection refused"),
+        (0, ["--coordinator", "h0:29400"], "1 of 2 hosts are there; missing: host 1"),
+    ],
+)
+def test_a_host_that_waits_in_vain_says_for_whom(hosts: Hosts, number: int, place: list[str], says: str) -> None:
+    options = ["--hosts", "2", "--host-rank", str(number), *place, "--join-timeout", "1", "-n", "1"]
+    ended = hosts.run("h1" if number else "h0", [*map(str, RUN), *options, str(PROGRAM), "end", "0"])
+    assert ended.returncode == 2
+    assert says in ended.stdout
+
+
+@pytest.mark.needs("torch")
+def test_slurm_says_all_that_is_needed(hosts: Hosts, tmp_path: Path) -> None:
+    """One process a node is a launcher; several would each be a job of their own, and are refused."""
+    (tmp_path / "pids").mkdir()
+    run = [*map(str, RUN), "-n", "1", str(TORCH), "torch", str(tmp_path), "raises"]
+    job = hosts.run("h0", ["srun", "-N4", "--ntasks-per-node=1", *run])
+    assert job.returncode == 1, job.stdout
+    assert "4 ranks on 4 hosts (1 each): h0, h1, h2, h3; Slurm says node 0 of 4" in job.stdout
+    named = re.findall(
+        r"^first failure: rank 1 \(host h1\) failed at .*endings.py:\d+: ValueError: bad row", job.stdout, re.M
+    )
+    assert len(named) == 4, job.stdout
+    refused = hosts.run("h0", ["srun", "-N2", "-n4", *run])
+    assert refused.returncode == 2
+    assert "each of them is an allranks run: expected one on each host, found several" in refused.stdout
+
+
+@pytest.mark.soak
+@pytest.mark.needs("jax")
+def test_a_hang_on_another_host_is_named_in_a_script_that_does_not_import_us(hosts: Hosts, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(HANG)
+    run = [*map(str, RUN), "-n", "2", "--hang-after", "4", "--on-hang", "end", str(script)]
+    job = hosts.run("h0", ["srun", "-N4", "--ntasks-per-node=1", *run], env={"JAX_PLATFORMS": "cpu"})
+    assert job.returncode == 75, job.stdout
+    named = r"^first failure: rank 5 \(host h2\) failed at .*train.py:9: HANG: ranks 0-4, 6-7 wait for rank 5"
+    assert len(re.findall(named, job.stdout, re.M)) == 4, job.stdout
+
+
+HANG = """\
+import threading
+import jax, numpy as np
+jax.distributed.initialize()
+from jax.experimental import multihost_utils
+rank = np.array([jax.process_index()])
+for step in range(100):
+    multihost_utils.process_allgather(rank)
+    if step == 3 and rank[0] == 5:
+        threading.Event().wait()
+"""
