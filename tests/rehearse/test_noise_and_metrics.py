@@ -56,21 +56,22 @@ def logged(values: list[float], *, ranks: tuple[int, ...] = (0,), is_file: bool 
         for number in range(3):
             for rank in (0, 1):
                 count = 1 + 3 * epoch + number
-                script.add(rank, "value", 3, value=float(count + (10 * rank if differ else 0)), count=count)
+                script.add(rank, "value", 3, value=count + 0.25 + (10 * rank if differ else 0), count=count)
         for rank in ranks:
             script.add(rank, "logged", 5, name="loss", value=values[epoch], is_file=is_file)
     return script
 
 
 METRICS = {
-    "the last value": (logged([3.0, 6.0]), [("AR310", 5)]),
-    "the mean of an epoch": (logged([2.0, 5.0]), [("AR310", 5)]),
-    "the sum of an epoch": (logged([6.0, 15.0]), [("AR310", 5)]),
-    "the mean over the ranks": (logged([7.0, 10.0]), []),
-    "one value that is a rank's by chance": (logged([2.0, 10.0]), []),
-    "values that all ranks have": (logged([2.0, 5.0], differ=False), []),
-    "each rank in a file of its own": (logged([3.0, 6.0], ranks=(0, 1)), []),
-    "each rank to a tracker": (logged([3.0, 6.0], ranks=(0, 1), is_file=False), [("AR310", 5)]),
+    "the last value": (logged([3.25, 6.25]), [("AR310", 5)]),
+    "the mean of an epoch": (logged([2.25, 5.25]), [("AR310", 5)]),
+    "the sum of an epoch": (logged([6.75, 15.75]), [("AR310", 5)]),
+    "the mean over the ranks": (logged([7.25, 10.25]), []),
+    "one value that is a rank's by chance": (logged([2.25, 10.25]), []),
+    "a number of an epoch": (logged([3.0, 6.0]), []),
+    "values that all ranks have": (logged([2.25, 5.25], differ=False), []),
+    "each rank in a file of its own": (logged([3.25, 6.25], ranks=(0, 1)), []),
+    "each rank to a tracker": (logged([3.25, 6.25], ranks=(0, 1), is_file=False), [("AR310", 5)]),
 }
 
 

@@ -89,3 +89,13 @@ class CallRecorder:
 def _is_number(value: Any) -> bool:
     """Return whether a value is an array of numpy with one float."""
     return getattr(value, "size", 0) == 1 and getattr(getattr(value, "dtype", None), "kind", "") == "f"
+
+
+def without_local_groups(function: Callable[..., Any], local: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls ``local`` for a group which its members make without the other ranks."""
+
+    @functools.wraps(function)
+    def make(*args: Any, **options: Any) -> Any:
+        return (local if options.get("use_local_synchronization") else function)(*args, **options)
+
+    return make

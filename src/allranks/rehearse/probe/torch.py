@@ -19,7 +19,7 @@ from xxhash import xxh3_64_hexdigest
 from allranks.rehearse.accelerator.state import STATE as ACCELERATOR
 from allranks.rehearse.judge.replicas import FULLY_SHARDED
 from allranks.rehearse.probe.batches import END, Batches
-from allranks.rehearse.probe.calls import CallRecorder
+from allranks.rehearse.probe.calls import CallRecorder, without_local_groups
 from allranks.rehearse.probe.page import STEP
 from allranks.rehearse.probe.record import Recorder, is_main_thread
 
@@ -68,7 +68,7 @@ class TorchProbe:
             replace_everywhere(c10d, name, self._pair(c10d, getattr(c10d, name), name, other))
         for name in _ALL_RANKS:
             made = self._keeping(c10d, getattr(c10d, name))
-            replace_everywhere(c10d, name, self._calls.of_all(made, name, label=name))
+            replace_everywhere(c10d, name, without_local_groups(self._calls.of_all(made, name, label=name), made))
         work: Any = c10d.Work
         work.wait = self._waiting(work.wait)
 
