@@ -51,12 +51,10 @@ def submit(hosts: network_hosts.Hosts, words: str, *, on: str = "lab") -> subpro
 @pytest.mark.usefixtures("folder")
 def test_a_job_has_its_environment_folder_output_and_exit_code(hosts: network_hosts.Hosts) -> None:
     done = submit(hosts, "train.py 0 3")
-    job_id, *lines = done.stdout.splitlines()
+    _, *lines = done.stdout.splitlines()
     expected = [f"h{rank}: [{2 * rank}-{2 * rank + 1}] {TEXT} h0 4 a folder" for rank in range(4)]
     assert sorted(lines) == sorted([*expected, *(f"h{rank}: ({2 * rank}) done" for rank in range(4))])
     assert done.returncode == 3
-    listed = hosts.run("h0", [*ALLRANKS, "jobs", "ls", "--on", "lab"])
-    assert listed.stdout.splitlines()[1].split() == [job_id, job_id[4:].partition("@")[0], "exit", "3", "4"]
 
 
 def test_launchers_end_when_submit_is_killed(hosts: network_hosts.Hosts, folder: Path) -> None:
