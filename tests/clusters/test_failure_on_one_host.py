@@ -12,7 +12,7 @@ from network_hosts import Hosts
 
 PROGRAM = Path(__file__).parents[1] / "world" / "endings.py"
 SAYS = {
-    "raises": r"at \S*endings.py:\d+: ValueError: bad row",
+    "raises": r" at \S*endings.py:\d+: ValueError: bad row",
     "killed": r": its process ended without a message: killed, or crashed",
 }
 CASES = list(itertools.product(("srun", "srun -K", "mpirun"), ("jax", "torch"), SAYS, (0, 1)))

@@ -118,7 +118,7 @@ def test_both_ends_learn_that_the_other_process_has_ended() -> None:
         for peer in peers:
             assert peer.stdout is not None
             assert peer.stdout.readline() == "connected\n"
-        assert hub.count == 2
+        assert hub.reachable() == {1, 2}
         peers[0].kill()
         assert events.get(timeout=PATIENCE) == PeerEvent("closed", (1,))
         hub.stop()

@@ -30,6 +30,7 @@ REPORT_AFTER, GIVE_UP_AFTER = 10.0, 60.0
 # How many connections rank 0 may have: it has a limit of open files, often 1024.
 MOST = 512
 _PROBE_EVERY, _CONNECT = 1, 5.0
+_IN_TIME = 3.0  # seconds; a host that has answered since is reachable
 # The member tcpi_last_ack_recv of Linux's struct tcp_info: milliseconds since the other end has answered last.
 _LAST_ANSWER = 56
 
@@ -122,8 +123,8 @@ class PeerConnections:
         self._selector = selectors.DefaultSelector()
         self._connections: dict[int, socket.socket] = {}
         self._server: socket.socket | None = None
-        self._secret = ""
-        self._wake, self._woken = os.pipe2(os.O_CLOEXEC)
+        self._endpoint, self._expected = PeerEndpoint((), 0, ""), frozenset[int]()
+        self._wake, self._woken = os.pipe()
         self._thread = threading.Thread(target=self._run, name="allranks-peers", daemon=True)
 
     def listen(self, addresses: Sequence[str]) -> PeerEndpoint:
@@ -131,28 +132,35 @@ class PeerConnections:
         both = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if both else socket.AF_INET
         self._server = socket.create_server(("", 0), family=family, backlog=MOST, dualstack_ipv6=both)
-        self._secret = secrets.token_hex(16)
-        return PeerEndpoint(tuple(addresses), self._server.getsockname()[1], self._secret)
+        return PeerEndpoint(tuple(addresses), self._server.getsockname()[1], secrets.token_hex(16))
 
     def watch(self, endpoint: PeerEndpoint, ranks: Sequence[int]) -> None:
         """Begin to watch: rank 0 these ranks, each of these ranks rank 0. Does nothing on the other ranks."""
         if (self._rank == 0 and not ranks) or (self._rank and self._rank not in ranks) or not _is_supported():
             self.stop()
             return
-        self._endpoint, self._expected = endpoint, set(ranks)
+        self._endpoint, self._expected = endpoint, frozenset(ranks)
         os.register_at_fork(after_in_child=self._close)  # else a worker process would keep a connection open
         self._thread.start()
 
     def stop(self) -> None:
-        """Close the connections, and wait until the thread has ended."""
+        """Close the connections, and wait until the thread has ended, if it does not just connect."""
         if self._thread.is_alive():
             os.write(self._woken, b".")
-            self._thread.join()
+            self._thread.join(_PROBE_EVERY)
         self._close()
 
     @property
     def count(self) -> int:
         return len(self._connections)
+
+    def reachable(self) -> set[int]:
+        """Return the ranks whose process lives, and whose host answers. Any thread may call this."""
+        found = set()
+        for rank, connection in [*self._connections.items()]:
+            with contextlib.suppress(OSError):  # it has closed meanwhile
+                found |= {rank} if _silence(connection) < _IN_TIME else set()
+        return found
 
     def _close(self) -> None:
         for one in (self._server, *self._connections.values()):
@@ -196,7 +204,7 @@ class PeerConnections:
         connection.settimeout(_CONNECT)
         with contextlib.suppress(OSError, ValueError):
             secret, rank = connection.recv(43, socket.MSG_WAITALL).decode().split()
-            if hmac.compare_digest(secret, self._secret) and int(rank) in self._expected:
+            if hmac.compare_digest(secret, self._endpoint.secret) and int(rank) in self._expected:
                 connection.sendall(b".")
                 self._add(int(rank), connection)
                 return

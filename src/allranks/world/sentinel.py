@@ -19,6 +19,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NoReturn
@@ -74,6 +75,7 @@ class Sentinel:
         self._deaths: ExitWatch | None = None
         self._peers = PeerConnections(rank, self._on_peer_event)
         self._is_store_rank_0 = False
+        self._seen_by_others: set[int] = set()  # ranks with another rank on their machine, which knows how they end
         self._ending = threading.Lock()
         self._listeners: list[WakeUpThread] = []
         self._thread = threading.Thread(target=self._run_listener, name="allranks-sentinel", daemon=True)
@@ -91,7 +93,11 @@ class Sentinel:
         """On rank 0, listen for connections of other machines; return what ``watch`` needs on every rank, else None."""
         if self._rank or "ALLRANKS_CONTROL" in os.environ:
             return None
-        return {**self._peers.listen(addresses).to_json(), "serves": self._store.serves()}
+        try:
+            return {**self._peers.listen(addresses).to_json(), "serves": self._store.serves()}
+        except OSError as error:
+            self._write_stderr(f"cannot listen, so silent hosts will not be reported: {error}")
+            return None
 
     def watch(self, everybody: Sequence[ProcessInfo], endpoint: Mapping[str, Any] | None, *, rendezvous: str) -> None:
         """Watch the processes of the other ranks.
@@ -106,7 +112,10 @@ class Sentinel:
             self._deaths = ExitWatch(self.near, self._report_death)
         if endpoint is not None:
             addresses = [*filter(None, [rendezvous]), *endpoint["addresses"]]
-            watched = watched_ranks([one.machine for one in everybody])
+            machines = [one.machine for one in everybody]
+            watched = watched_ranks(machines)
+            shared = {machine for machine, ranks in Counter(machines).items() if ranks > 1}
+            self._seen_by_others = {rank for rank, machine in enumerate(machines) if machine in shared}
             self._is_store_rank_0 = endpoint["serves"]
             self._peers.watch(PeerEndpoint(tuple(addresses), endpoint["port"], endpoint["secret"]), watched)
 
@@ -218,6 +227,7 @@ class Sentinel:
     def _on_peer_event(self, event: PeerEvent) -> None:
         """Handle the end of a rank of another machine, or the silence of its host."""
         if event.kind == "closed":
+            self._heard.wait(_SETTLE if event.ranks[0] in self._seen_by_others else 0.0)
             self._report_death(event.ranks[0], None)
             return
         what = describe_silence(event, self._rank, self._hosts, self._peers.count)
@@ -308,15 +318,18 @@ class Sentinel:
         left = [rank for rank, why in before.items() if why.startswith("has left")]
         if left and weight is not CauseWeight.UNCLEAR:
             rank, what = left[0], f"left early (exit code 0) while rank {self._rank} still needed it"
-        elif mute := self._silent_ranks(before):
-            rank, what = mute[0], "ended without a word, or its host did: it does not answer"
         else:
-            return failure
+            silent = self._silent_ranks(before)
+            if not silent:
+                return failure
+            if len({self._hosts.get(one) for one in silent}) > 1:
+                return replace(failure, what=f"{failure.what} (several hosts do not answer: is this one cut off?)")
+            rank, what = silent[0], "ended without a word, or its host did: it does not answer"
         what = f"{what}. Rank {self._rank} got {failure.what}"
         return replace(self._failure_of(rank, what, failure.exit_code), traceback=failure.traceback)
 
     def _silent_ranks(self, before: Mapping[int, str]) -> list[int]:
-        known = {self._rank, *self.near, *before}
+        known = {self._rank, *self.near, *before, *self._peers.reachable()}
         far = [rank for rank in range(self._size) if rank not in known]
         places = self.locate(far)
         return [rank for rank in far if rank not in places]
