@@ -83,7 +83,9 @@ def test_a_call_that_some_ranks_have_missed_when_they_ended() -> None:
     script = call(Script(2), 0, "enter", "new_group/1", 3, name="new_group")
     assert list(all_findings(script.case())) == []
     found = list(all_findings(script.add(1, "left", 9).case()))
-    assert [(one.code, one.message) for one in found] == [("AR201", "only rank 0 calls new_group here, rank 1 not")]
+    assert [(one.code, one.message) for one in found] == [
+        ("AR201", "only rank 0 calls new_group here; rank 1 does not")
+    ]
 
 
 def single(queried: bool, *ranks: int) -> Script:

@@ -67,7 +67,8 @@ def partial_call(trace: Trace, events: Sequence[Event], why: str = "") -> Findin
     """Return the finding for a call that only the ranks of ``events`` make. ``why`` is how the run ended."""
     missing = sorted(_missing(trace, events))
     name = events[0].data.get("name", "a collective")
-    text = f"only {who(events)} call{'s' if len(events) == 1 else ''} {name} here, {name_ranks(missing)} not"
+    does = "does" if len(missing) == 1 else "do"
+    text = f"only {who(events)} call{'s' * (len(events) == 1)} {name} here; {name_ranks(missing)} {does} not"
     notes: list[tuple[str, Event | None]] = [(f"rank {event.rank} calls {name}", event) for event in events[:2]]
     for rank in missing:
         own = [event for event in trace.of("enter", "program", "step") if event.rank == rank]
