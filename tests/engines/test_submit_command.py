@@ -93,6 +93,8 @@ def test_a_job_has_what_the_command_line_says(client: Recorded, folder: Path, mo
     assert job.environment == {"ALLRANKS_JOB_KEY": key, "TOKEN": "secret", "A": "b=c"}
     assert key != submitted(client, "-n 8 train.py").environment["ALLRANKS_JOB_KEY"]
     assert submitted(client, "-n auto train.py").ranks is None
+    as_torchrun = submitted(client, "--nnodes 2:4 --nproc_per_node 8 train.py")
+    assert (as_torchrun.least, as_torchrun.hosts, as_torchrun.ranks) == (2, 4, 8)
     assert job.run(("allranks",)) == ("allranks", "run", *["-n", "8", "--grace", "50", "train.py", "--lr", "1"])
     assert (job.folder, job.grace) == (str(folder), 50.0)
 
@@ -131,6 +133,8 @@ def test_a_wrong_option_is_refused(client: Recorded, words: str, says: str, caps
         ("-n 0 train.py", "expected a whole number of at least 1, found '0'"),
         ("-n 2 other.py", "no such script: other.py (in "),
         ("-n 2 --dry train.py", "unrecognized arguments: --dry"),
+        ("-n 2 --host-rank 1 train.py", "--host-rank: leave it out: submit sets it on each host"),
+        ("-n 2 --coordinator a:1 train.py", "--coordinator: leave it out"),
     ],
 )
 def test_a_wrong_command_line_ends_with_2(

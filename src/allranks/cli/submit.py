@@ -100,7 +100,7 @@ def main(argv: Sequence[str]) -> int:
     passed_on.prog, passed_on.usage = p.prog, p.usage
     for one in passed_on._actions:
         if one.dest == "ranks":
-            one.type, one.required = _ranks, True  # "auto" counts the accelerators of the hosts, not those of this one
+            one.type, one.required = _ranks, False  # "auto" counts the accelerators of the hosts, not those of this one
     line = split(argv, _takes_value(p), _takes_value(passed_on))
     try:
         if {"-h", "--help"} & {*line.submit, *line.run}:
@@ -134,6 +134,8 @@ def _submit(
     command = [word for word in line.command if word not in ("--", "-m")]
     if not command:
         p.error("nothing to run: name a script (train.py), a module (-m package.train), or a command (-- command)")
+    if options.ranks is None:
+        p.error("the following arguments are required: -n/--ranks")
     if set_here := [name for name in _OF_EACH_HOST if getattr(options, name, None) is not None]:
         p.error(f"--{set_here[0].replace('_', '-')}: leave it out: submit sets it on each host")
     of_run = getattr(options, "hosts", None)  # --nnodes, as torchrun has it
