@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ signal.signal(signal.SIGTERM, leave)
 print(f"start {os.environ.get('SLURM_RESTART_COUNT', 0)} {os.environ['TEXT']}", flush=True)
 if os.environ.get("SLURM_RESTART_COUNT") is None and sys.argv[1] == "wait":
     time.sleep(600)
-sys.exit(int(os.environ["RANK"]) * 3)
+sys.exit(int(os.environ["RANK"]) * 3 if sys.argv[1] == "go" else 0)
 """
 PROFILE = """
 [tool.allranks.engines.big]
@@ -54,18 +55,18 @@ def await_text(file: Path, text: str) -> None:
 
 
 def test_a_job_has_the_output_and_the_exit_code_of_its_first_failure(hosts: network_hosts.Hosts, folder: Path) -> None:
-    done = on(hosts, "submit", "--on", "big", "--attach", "-n", "2", "train.py", "go")
+    done = on(hosts, "submit", "--on", "big", "--attach", "--hosts", "2", "-n", "1", "train.py", "go")
     job_id = done.stdout.partition("\n")[0]
     assert done.returncode == 3, done.stdout
-    assert "[0-1] start 0 it's $HOME\n" in done.stdout
+    assert len(re.findall(r"^\[h\d \d\] +start 0 it's \$HOME$", done.stdout, re.M)) == 2
     assert "first failure: rank 1" in done.stdout
     assert (folder / "out put" / f"train-{job_id[6:]}.log").is_file()
-    assert f"{job_id}  train  FAILED  1" in on(hosts, "jobs", "ls").stdout
+    assert f"{job_id}  train  FAILED  2" in on(hosts, "jobs", "ls").stdout
 
 
 @pytest.mark.soak
 def test_a_preempted_job_is_requeued_and_a_cancelled_one_is_not(hosts: network_hosts.Hosts, folder: Path) -> None:
-    job_id = on(hosts, "submit", "--on", "big", "-n", "1", "train.py", "wait").stdout.strip()
+    job_id = on(hosts, "submit", "--on", "big", "--hosts", "2", "-n", "1", "train.py", "wait").stdout.strip()
     number, log = job_id[6:], folder / "out put" / f"train-{job_id[6:]}.log"
     await_text(log, "start 0")
     hosts.run("h0", ["scancel", "--signal=TERM", number])
@@ -78,7 +79,7 @@ def test_a_preempted_job_is_requeued_and_a_cancelled_one_is_not(hosts: network_h
     assert on(hosts, "jobs", "wait", job_id).returncode == 0
     assert "start 1" in log.read_text()
 
-    job_id = on(hosts, "submit", "--on", "big", "-n", "1", "train.py", "wait").stdout.strip()
+    job_id = on(hosts, "submit", "--on", "big", "--hosts", "2", "-n", "1", "train.py", "wait").stdout.strip()
     log = folder / "out put" / f"train-{job_id[6:]}.log"
     await_text(log, "start 0")
     assert on(hosts, "jobs", "cancel", job_id).returncode == 0
