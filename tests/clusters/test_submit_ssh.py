@@ -53,7 +53,8 @@ def test_a_job_has_its_environment_folder_output_and_exit_code(hosts: network_ho
     done = submit(hosts, "train.py 0 3")
     _, *lines = done.stdout.splitlines()
     expected = [f"h{rank}: [{2 * rank}-{2 * rank + 1}] {TEXT} h0 4 a folder" for rank in range(4)]
-    assert sorted(lines) == sorted([*expected, *(f"h{rank}: ({2 * rank}) done" for rank in range(4))])
+    expected += [f"h{rank}: ({2 * rank}) done" for rank in range(4)]
+    assert [line for line in expected if lines.count(line) != 1] == [], done.stdout  # a login shell may print, too
     assert done.returncode == 3
 
 

@@ -13,7 +13,7 @@ from allranks.engines.profile import option
 
 _FORWARDED = ("PYTHONPATH", "JAX_*", "XLA_*", "TORCH_*", "NCCL_*", "OMP_*", "HF_*", "WANDB_*")
 # No question can be answered on many hosts at once; a host that does not answer is noticed after 30 s.
-_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=10", "-T")
+_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=30", "-o", "ServerAliveInterval=10", "-T")
 # Below the ports that Linux gives to clients.
 _FIRST_PORT, _PORTS = 20000, 10000
 _NOT_SENT = (".git", ".venv", "__pycache__")
