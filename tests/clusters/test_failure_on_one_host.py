@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,7 @@ def test_a_host_that_is_cut_off_is_named_and_ends_the_job(
             ranks.append(hosts.on(name, [sys.executable, "-c", WATCH, framework], env=environ, stdout=log, stderr=log))
     while not all(b"joined" in log.read_bytes() for log in logs):
         assert all(one.poll() is None for one in ranks), [log.read_text() for log in logs]
+        time.sleep(0.1)
     hosts.cut(host)
     assert [one.wait(60) for one in ranks] == [1] * 4
     text = "".join(log.read_text() for log in logs)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allranks.world.processes import is_of_this_host
 from allranks.world.rendezvous_address import first_host, rendezvous_address
 
 SLURM = {"SLURM_JOB_ID": "1234", "SLURM_STEP_ID": "2", "SLURM_STEP_NODELIST": "gpu[07-09]"}
@@ -34,6 +35,7 @@ MPI6 = {**MPI, "OMPI_MCA_orte_hnp_uri": "1314521088.0;tcp6://[fe80::b9b:ac5d,262
         ({**SLURM, "MASTER_ADDR": "h", "MASTER_PORT": "9", "JAX_COORDINATOR_PORT": "7"}, "Slurm", "jax", "gpu07:7"),
         (SLURM, "Slurm", "torch", f"gpu07:{49152 + (31 * 1234 + 2) % 8191}"),
         ({**SLURM, "MASTER_ADDR": "h", "MASTER_PORT": "9"}, "Slurm", "torch", "h:9"),
+        ({**SLURM, "JAX_COORDINATOR_PORT": "7"}, "Slurm", "torch", f"gpu07:{49152 + (31 * 1234 + 2) % 8191}"),
         ({"OMPI_MCA_orte_hnp_uri": "1.0;tcp://h:3"}, "Open MPI", "jax", None),
         ({"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, "Open MPI", "jax", "127.0.0.1:49152"),
         ({"OMPI_COMM_WORLD_LOCAL_SIZE": "4", "PMIX_NAMESPACE": "x@5"}, "Open MPI", "torch", "127.0.0.1:49157"),
@@ -70,3 +72,8 @@ def test_every_job_of_slurm_meets_at_a_port_of_its_own(job: int, step: int) -> N
 )
 def test_the_first_host_of_a_list(nodes: str, first: str) -> None:
     assert first_host(nodes) == first
+
+
+def test_rank_0_knows_whether_mpirun_runs_on_its_host() -> None:
+    assert is_of_this_host("127.0.0.1:1")
+    assert not is_of_this_host("192.0.2.1:1")

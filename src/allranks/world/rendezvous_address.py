@@ -24,7 +24,7 @@ def rendezvous_address(environ: Mapping[str, str], launcher: str, size: int | No
     if backend == "jax" and launcher == "Open MPI" and "OMPI_MCA_orte_hnp_uri" in environ:
         return None
     if backend == "jax" and launcher == "Slurm":  # JAX's own detection takes one port for all steps of a job
-        return _slurm_address(environ)
+        return _slurm_address(environ, port=environ.get("JAX_COORDINATOR_PORT", ""))
     if "MASTER_ADDR" in environ and "MASTER_PORT" in environ:
         # The torch store itself listens on MASTER_PORT.
         port = int(environ["MASTER_PORT"])
@@ -35,12 +35,11 @@ def rendezvous_address(environ: Mapping[str, str], launcher: str, size: int | No
     return _mpi_address(environ, size) if launcher == "Open MPI" else None
 
 
-def _slurm_address(environ: Mapping[str, str]) -> str | None:
+def _slurm_address(environ: Mapping[str, str], *, port: str = "") -> str | None:
     """Return the address of a Slurm step: its first host, and a port that no other step of a recent job has."""
     host = first_host(environ.get("SLURM_STEP_NODELIST", ""))
     seed = 31 * int(environ.get("SLURM_JOB_ID", "0")) + int(environ.get("SLURM_STEP_ID", "0"))
-    port = environ.get("JAX_COORDINATOR_PORT") or str(_FIRST_PORT + seed % _PORTS)
-    return f"{host}:{port}" if host else None
+    return f"{host}:{port or _FIRST_PORT + seed % _PORTS}" if host else None
 
 
 def _mpi_address(environ: Mapping[str, str], size: int) -> str | None:
