@@ -16,6 +16,7 @@ BENCHES = {
     "gate": "the gate: a section, a refusal, the entrance to a collective",
     "startup": "from the command to the first collective; memory of a rank",
     "failure": "from one rank's failure to the end of the job",
+    "hosts": "a job on four hosts: its start, and its end after a failure, a cut cable, a kill",
     "log_path": "lines a second from the ranks to the terminal",
     "hang": "from a rank that stands still to the words that name it; what the watch costs",
     "plugin": "50 tests of four ranks",
@@ -36,6 +37,7 @@ PAGE = ROOT / "docs" / "performance.md"
 PAGES = {name: ROOT / "docs" / f"{name}-performance.md" for name in ("checkpoint", "data")} | {
     "verify": ROOT / "docs" / "consistency.md",
     "hang": ROOT / "docs" / "hang.md",
+    "hosts": ROOT / "docs" / "clusters.md",
     "memory_tier": ROOT / "docs" / "checkpoint-memory.md",
     "load": ROOT / "docs" / "load.md",
     "lockstep": ROOT / "docs" / "lockstep.md",
