@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import harness
@@ -22,8 +23,10 @@ RUN = [Path(sys.executable).with_name("allranks"), "run"]
 class Job:
     """The launchers of a job, one on each host, with what they printed."""
 
-    def __init__(self, hosts: Hosts, folder: Path, options: Sequence[object], names: Sequence[str]) -> None:
-        self.hosts, self.names = hosts, names
+    def __init__(
+        self, hosts: Hosts, folder: Path, options: Sequence[object], names: Sequence[str], env: Mapping[str, str]
+    ) -> None:
+        self.hosts, self.names, self.env = hosts, names, env
         self.logs = {name: folder / f"{name}.log" for name in names}
         self.launchers: dict[str, subprocess.Popen[bytes]] = {}
         for number, name in enumerate(names):
@@ -33,7 +36,12 @@ class Job:
     def start(self, name: str, options: Sequence[str]) -> None:
         with self.logs[name].open("ab") as log:
             self.launchers[name] = self.hosts.on(
-                name, [*map(str, RUN), *options], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                name,
+                [*map(str, RUN), *options],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
 
     def text(self, name: str) -> str:
@@ -63,8 +71,10 @@ def start(hosts: Hosts, tmp_path: Path) -> Iterator[object]:
     """Return a function that starts ``allranks run`` with these options on all hosts, or on those given."""
     with contextlib.ExitStack() as stack:
 
-        def begin(*options: object, names: Sequence[str] = ("h0", "h1", "h2", "h3")) -> Job:
-            job = Job(hosts, tmp_path, options, names)
+        def begin(
+            *options: object, names: Sequence[str] = ("h0", "h1", "h2", "h3"), env: Mapping[str, str] = {}
+        ) -> Job:
+            job = Job(hosts, tmp_path, options, names, env)
             stack.callback(lambda: [launcher.kill() for launcher in job.launchers.values()])
             return job
 
@@ -234,3 +244,27 @@ for step in range(100):
     if step == 3 and rank[0] == 5:
         threading.Event().wait()
 """
+
+
+@pytest.mark.soak
+@pytest.mark.needs("jax")
+def test_four_hosts_train_one_rank_is_killed_in_a_save_and_three_hosts_go_on(start: object, tmp_path: Path) -> None:
+    """The demo over hosts: eight ranks on four, then six on three, which lose what the eight lost at the same steps."""
+    demo = Path(__file__).parents[2] / "examples" / "jax_fsdp_lm"
+    every, losses = 20, {}
+    for names, program in ((["h0", "h1", "h2", "h3"], "doomed.py"), (["h0", "h1", "h2"], "train.py")):
+        record = tmp_path / f"{program}.jsonl"
+        flags = ["--demo", "--checkpoint", tmp_path / "run", "--losses", record, "--save-every", every]
+        small = ["--steps", 3 * every, "--size", 48, "--layers", 1, "--heads", 2, "--seq-len", 32, "--batch-size", 48]
+        job = start("-n", 2, "-d", 1, demo / program, *flags, *small, names=names, env={"DOOMED_STEP": str(2 * every)})  # type: ignore[operator]
+        codes = job.codes()
+        assert set(codes.values()) == {137 if program == "doomed.py" else 0}, job.all_text()
+        lines = [json.loads(line) for line in record.read_text().splitlines()]
+        losses[program] = {line["step"]: line["loss"] for line in lines}
+        if program == "doomed.py":
+            assert "rank 2 (host h1) failed" in "".join(job.first_failures())
+    before, after = losses.values()
+    assert min(after) == every + 1
+    both = sorted(before.keys() & after.keys())
+    assert len(both) >= every - 2
+    assert max(abs(after[step] - before[step]) / before[step] for step in both) < 1e-4
