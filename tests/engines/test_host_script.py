@@ -75,7 +75,7 @@ def test_a_job_that_a_host_does_not_have_is_an_error(job: HostJob) -> None:
 
 
 def test_the_states_of_several_hosts_make_one_row() -> None:
-    text = "running|train-1@a,b\nexit 3|other-2@a\nexit 0|train-1@a,b\nWelcome to node a\n"
+    text = "running|train-1@a,b\nexit 3|other-2@a\nexit 0|train-1@a,b\nWelcome | to node a@b\n"
     assert rows("ssh", text) == [
         JobRow("ssh:train-1@a,b", "train-1", "running", "2"),
         JobRow("ssh:other-2@a", "other-2", "exit 3", "1"),

@@ -22,7 +22,7 @@ _FOLDER = """\
 cd {jobs}/{name}/"$(hostname)" 2>/dev/null || {{ echo "$(hostname): no job {name}" >&2; exit 2; }}
 ticks() {{ sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }}
 read -r p t < pid
-runs() {{ [ ! -f exit ] && [ -n "$t" ] && [ "$(ticks "$p")" = "$t" ]; }}
+runs() {{ [ ! -s exit ] && [ -n "$t" ] && [ "$(ticks "$p")" = "$t" ]; }}
 """
 _START = """\
 j={jobs}/{name}/"$(hostname)"
@@ -47,7 +47,7 @@ exit $code
 _DETACHED = """\
 export j
 setsid sh -c {inner} < /dev/null > /dev/null 2>&1 &
-while [ ! -s "$j/pid" ] && [ ! -f "$j/exit" ]; do sleep 0.1; done
+while [ ! -s "$j/pid" ] && [ ! -s "$j/exit" ]; do sleep 0.1; done
 """
 _INNER = """\
 ticks() {{ sed 's/.*) //' "/proc/$1/stat" | cut -d ' ' -f 20; }}
@@ -94,7 +94,8 @@ class HostJob:
 
     def wait(self) -> str:
         """Return the script that waits for the end, and prints ``exit CODE``."""
-        waits = "while runs; do sleep 0.5; done; [ -f exit ] || sleep 1\n"
+        # The exit code is written just after the launcher has ended.
+        waits = "while runs; do sleep 0.5; done\nfor _ in 1 2 3 4 5 6 7 8 9; do [ -s exit ] || sleep 0.5; done\n"
         return self._in_folder(waits + f'echo "exit $(cat exit 2>/dev/null || echo {_LOST})"')
 
     def cancel(self) -> str:
@@ -112,7 +113,7 @@ cd {jobs} 2>/dev/null || exit 0
 for d in */"$(hostname)"; do
   [ -f "$d/reference" ] || continue
   state="exit $(cat "$d/exit" 2>/dev/null)"
-  if [ ! -f "$d/exit" ]; then
+  if [ ! -s "$d/exit" ]; then
     state=lost; read -r p t < "$d/pid"
     [ "$(sed 's/.*) //' "/proc/$p/stat" 2>/dev/null | cut -d ' ' -f 20)" = "$t" ] && state=running
   fi
@@ -126,7 +127,7 @@ def rows(kind: str, text: str) -> list[JobRow]:
     found: dict[str, JobRow] = {}
     for line in text.splitlines():
         state, separator, reference = line.partition("|")
-        if separator:
+        if separator and "@" in reference and " " not in reference:  # not what a login shell has printed
             name, _, hosts = reference.partition("@")
             found.setdefault(reference, JobRow(f"{kind}:{reference}", name, state, str(hosts.count(",") + 1)))
     return list(found.values())
