@@ -519,6 +519,21 @@ def test_batches_of_a_validation_are_no_samples_of_a_step() -> None:
         assert [one.code for one in resume.judge(whole, [killed, again])] == expected
 
 
+def test_wrong_samples_after_a_resume_are_found_where_the_loader_gives_them() -> None:
+    """The line of the loader is the one to change, not that of the model; a step has a batch or it has none."""
+    for has_batch, line in ((True, 6), (False, 7)):
+        script = Script(1).file(0, "read", "last.pt", line=5)
+        if has_batch:
+            script.add(0, "batch", 6, loader=0, epoch=0, number=0, samples=["a", "b"])
+        script.add(0, "input", 7, samples=["a", "b"])
+        script.add(
+            0, "weights", 9, optimizer=0, number=0, rows=[["w", 0, "float32[4]", "", "r", "g", True]], rates=[0.1]
+        )
+        script.add(0, "step", 9, optimizer=0, number=0)
+        judged = resume.judge(BASELINE.trace(), [KILLED.trace(), script.trace()])
+        assert [(one.code, one.place.line) for one in judged] == [("AR311", line)]
+
+
 def test_why_a_resume_was_not_judged() -> None:
     ended = run({0: "ab"}, {0: "p", 1: "q"}).trace()
     assert "no checkpoint appeared" in resume.unseen(BASELINE.trace(), [ended])

@@ -6,6 +6,8 @@ import os
 import platform
 import re
 import struct
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -341,3 +343,35 @@ def test_the_journal_removes_folders_that_were_tried_from_the_inside_out(tmp_pat
     inner.mkdir(parents=True)
     journal.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["undo"]
+
+
+FOLDERS = """
+import os, sys, tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+from allranks.rehearse.probe import files
+
+def write(kind, *, path="", direct=None, **_):
+    if kind == "mkdir":
+        print(os.path.basename(path), direct)
+
+page = SimpleNamespace(announce=lambda *_: None)
+recorder = SimpleNamespace(place=lambda: 1, write=write, is_users=lambda file: file == __file__, page=page)
+files.attach(recorder, is_watched=sys.argv[1] == "watched")
+os.mkdir("a")
+os.makedirs("b/c", exist_ok=True)
+Path("d").mkdir()
+tempfile.mkdtemp(prefix="e", suffix="e", dir=".")
+"""
+
+
+@pytest.mark.parametrize("way", ["watched", "not watched"])
+def test_a_folder_that_the_program_makes_is_known_as_its_own(way: str, tmp_path: Path) -> None:
+    """The parent ``b`` and a library's folder are not: each rank may name such a folder for itself."""
+    (tmp_path / "program.py").write_text(FOLDERS)
+    command = [sys.executable, "program.py", way]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    named = dict(line.split() for line in done.stdout.splitlines())
+    library = next(name for name in named if name.startswith("e"))
+    assert named == {"a": "True", "b": "False", "c": "True", "d": "True", library: "False"}

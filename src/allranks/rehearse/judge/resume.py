@@ -123,7 +123,7 @@ def _data(baseline: Trace, run: Trace, at: int, which: str, evidence: list[tuple
     for step in range(max(steps, 1)):
         if not after.get(step) or at + step not in before or before[at + step] == after[step]:
             continue
-        place = next(e for kind in _SAMPLES for e in run.of(kind) if e.rank == 0 and e.step == step)
+        place = _place_of_samples(run, step)
         text = f"after the {which} interruption, step {at + step + 1} gets other samples than without it"
         as_step = next((number for number, those in sorted(before.items()) if those == after[step]), None)
         if as_step is not None and as_step < at + step:
@@ -233,6 +233,14 @@ def _samples(trace: Trace) -> Samples:
         if event.rank == 0 and (kind != "batch" or not trained or event.data["loader"] in trained):
             found[event.step] += event.data["samples"]
     return found
+
+
+def _place_of_samples(run: Trace, step: int) -> Event:
+    """Return the event at which rank 0 got the samples of a step: the batch of a loader, if there is one."""
+    trained = _loaders_of_steps(run)
+    events = [e for kind in _SAMPLES for e in run.of(kind) if e.rank == 0 and e.step == step]
+    batches = (e for e in events if e.where is not None and e.data.get("loader") in trained)
+    return next(batches, events[0])
 
 
 def _loaders_of_steps(trace: Trace) -> set[int]:

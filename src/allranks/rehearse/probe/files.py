@@ -65,7 +65,7 @@ def _take(recorder: Recorder, event: str, arguments: tuple[Any, ...], *, is_watc
     place = recorder.place()
     if operation == "mkdir":
         exist_ok, parents, is_parent = _making(sys._getframe(1))
-        direct = _is_from_program(recorder, sys._getframe(1), ("hook", "makedirs", "mkdir"))
+        direct = _is_from_program(recorder, sys._getframe(1), ("makedirs", "mkdir"))
         direct = direct and not is_parent
         recorder.write("mkdir", place=place, path=paths[0], exist_ok=exist_ok, parents=parents, direct=direct)
     if is_watched:
@@ -140,7 +140,7 @@ _BETWEEN = frozenset(
 def _is_from_program(recorder: Recorder, frame: FrameType | None, between: Collection[str] = _BETWEEN) -> bool:
     """Return whether the program makes the check, and not a library function before it acts (os.makedirs)."""
     while frame is not None and not recorder.is_users(frame.f_code.co_filename):
-        if frame.f_code.co_name not in between:
+        if frame.f_code.co_name not in between and frame.f_code.co_filename != __file__:
             return False
         frame = frame.f_back
     return frame is not None
