@@ -36,8 +36,9 @@ MESSAGES = [
     messages.Challenge("aa"),
     messages.Hello("h1", 2, 1, job="7.0", proof="p", facts={"Python": "3.11"}),
     messages.Admitted(),
+    messages.Admitted("wait"),
     messages.Plan(("a", "b"), (2, 1), 1, "job", 4, 5, restart=1, reason="why"),
-    messages.Refusal("no"),
+    messages.Refusal("no", 143),
     messages.Happened((RankExited(3, -9, 1.0, ("last",)), RankFailed(FAILURE), Tick(frozenset({1})), Terminated(1))),
     messages.Happened((Joined(1), SaveReport(1, step=4), RankLeft(1, 2.0, FAILURE, why="saved"))),
     messages.Exiting((1, 2)),
@@ -147,6 +148,13 @@ def test_hosts_are_ordered_by_number_and_the_missing_are_named() -> None:
     assert together.add(7, hello("d", facts=facts), 3.0)[0] == "host d: all 3 hosts are there already."
 
 
+def test_a_host_without_a_number_gets_a_free_one() -> None:
+    together, facts = gathering(4, 4), {"Python": "3.11"}
+    for link, one in enumerate((hello("x", facts=facts), hello("d", 3, facts=facts), hello("b", 1, facts=facts)), 5):
+        assert together.add(link, one, 1.0) == ("", "")
+    assert together.crew().placement.hosts == ("a", "b", "x", "d")
+
+
 def test_fewer_hosts_will_do_after_the_last_call() -> None:
     together = gathering(2, 4)
     together.add(5, hello("b", facts={"Python": "3.11"}), 10.0)
@@ -188,6 +196,41 @@ def test_only_who_knows_the_key_and_the_job_gets_in(two_ends: object, key: str, 
     answer = messages.decode(file.readline())
     assert isinstance(answer, messages.Admitted if is_in else messages.Refusal)
     assert bool(admission.hellos) is is_in
+
+
+@pytest.mark.parametrize("proof", ["\u00e9", "\ud800"])
+def test_a_proof_may_be_any_text(two_ends: object, proof: str) -> None:
+    links, client = two_ends  # type: ignore[misc]
+    admission = Admission(links, job="", key="", limits=HostLimits(), wall=lambda: 0.0)
+    client.sendall(messages.encode(hello("b", proof=proof)))
+    turn(links, admission, lambda: not admission._nonces and admission._heard == {})
+    assert admission.hellos == {}
+
+
+def test_a_host_that_comes_during_the_job_waits_or_is_refused(two_ends: object) -> None:
+    links, client = two_ends  # type: ignore[misc]
+    admission = Admission(links, job="", key="", limits=HostLimits(), wall=lambda: 0.0)
+    for admission.closed, answer in (("", messages.Admitted("later")), ("never", messages.Refusal("never"))):
+        admission.wait = "later"
+        with socket.create_connection(client.getpeername()) as late:
+            file = late.makefile("rb")
+            turn(links, admission, lambda: len(admission._nonces) == 2)  # it and the other end of the fixture
+            greeting = messages.decode(file.readline())
+            late.sendall(messages.encode(hello("b", proof=proof_of("", greeting.nonce))))  # type: ignore[union-attr]
+            turn(links, admission, lambda: len(admission._nonces) == 1)
+            assert messages.decode(file.readline()) == answer
+
+
+def test_a_stranger_has_to_say_hello_in_time(two_ends: object) -> None:
+    """Also during a job, and whatever else it sends."""
+    links, client = two_ends  # type: ignore[misc]
+    admission = Admission(links, job="", key="", limits=HostLimits(silence=1.0), wall=lambda: 0.0)
+    client.sendall(messages.encode(messages.Ping(1.0)))
+    turn(links, admission, lambda: bool(admission._nonces))
+    [stranger] = admission._nonces
+    admission.receive(stranger, messages.Ping(1.0), 0.9)
+    admission.receive(99, None, 1.1)
+    assert [*admission._nonces] == [99]
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"{}\n", b"\xff\n", b'{"kind":"Ping"}\n'])

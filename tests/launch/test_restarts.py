@@ -6,7 +6,7 @@ import pytest
 
 from allranks.failure import Failure
 from allranks.launch.job import Command, Job
-from allranks.launch.restarts import next_job, run
+from allranks.launch.restarts import NotStarted, next_job, run
 from allranks.launch.result import JobResult
 
 FAILURE = Failure(1, "a", "ValueError: bad row", 0.0, where="train.py:3")
@@ -45,3 +45,18 @@ def test_the_last_end_counts_and_the_failures_before_are_kept() -> None:
     result = run(JOB, lambda _: next(ends), report=said.append)
     assert (result.exit_code, result.seconds, result.restarts) == (0, 15.0, (FAILURE,))
     assert said == ["allranks: restart 1 of 2 after 10.0 s: rank 1 (host a) failed at train.py:3: ValueError: bad row"]
+
+
+def test_a_start_that_starts_nothing_leaves_the_end_before_it() -> None:
+    def start(job: Job) -> JobResult:
+        if job.restart < end:
+            return FAILED
+        raise NotStarted("host 3 is missing")
+
+    said: list[str] = []
+    end = 1
+    assert run(JOB, start, report=said.append) is FAILED
+    assert said[1:] == ["allranks: not started again: host 3 is missing"]
+    end = 0
+    with pytest.raises(NotStarted):
+        run(JOB, start, report=said.append)

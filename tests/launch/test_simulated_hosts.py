@@ -46,6 +46,13 @@ def test_one_fault_ends_all_hosts_with_the_same_first_failure(fault: str, host: 
     assert not [rank.number for one in job.living for rank in one.ranks.values() if rank.alive]
 
 
+def test_a_host_that_was_only_stopped_learns_that_it_was_lost() -> None:
+    job = Simulation(4, 2)
+    job.at(3.0, lambda: job.stop(2))
+    job.run(until=60)
+    assert job.hosts[0].sent["Finished"] == 3
+
+
 def test_ranks_that_do_not_obey_are_killed_on_every_host() -> None:
     job = Simulation(3, 2)
     job.hosts[2].ranks[4].obeys = job.hosts[0].ranks[1].obeys = False

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from allranks.launch.job import Job
     from allranks.launch.result import JobResult
 
-WRONG = 2  # the exit code where nothing was started
 _TITLE = "a job on several hosts"
 _TEXT = (
     "Start allranks run once on each host. Where Slurm, MPI, Kubeflow, SkyPilot or a TPU VM says which host this is, "
@@ -121,13 +120,12 @@ def _limits(arguments: argparse.Namespace) -> HostLimits:
 
 
 def run(job: Job, place: HostPlace, screen: RunScreen, arguments: argparse.Namespace) -> JobResult:
-    """Run a job together with the launchers of the other hosts. Ends the process with 2 if nothing can be started."""
-    from allranks.launch.hosts.connect import HostsMissing
-    from allranks.launch.hosts.session import JobRefused, Stopped
+    """Run a job together with the launchers of the other hosts. Ends the process if nothing is started."""
     from allranks.launch.hosts.session import run as run_together
+    from allranks.launch.restarts import NotStarted
 
     try:
         return run_together(job, place, screen, _limits(arguments))
-    except (Stopped, HostsMissing, JobRefused) as error:
+    except NotStarted as error:
         screen.print_line(f"allranks: {error}")
-        sys.exit(error.exit_code if isinstance(error, Stopped) else WRONG)
+        sys.exit(error.exit_code)

@@ -6,11 +6,20 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from allranks.errors import AllranksError
 from allranks.launch.job import Job
 from allranks.launch.result import JobResult
 
 _NUMBER = re.compile(r"\d+")
 _REASON = 1000  # characters of a failure that travel in the environment
+
+
+class NotStarted(AllranksError):
+    """Raised by a start that has started nothing. ``exit_code`` is that of the launcher, if it was the first start."""
+
+    def __init__(self, message: str, *, remedy: str = "", exit_code: int = 2) -> None:
+        super().__init__(message, remedy=remedy)
+        self.exit_code = exit_code
 
 
 def next_job(job: Job, result: JobResult) -> Job | None:
@@ -43,7 +52,7 @@ def _without_numbers(headline: str) -> str:
 def run(job: Job, start: Callable[[Job], JobResult], *, report: Callable[[str], None]) -> JobResult:
     """Run a job with ``start``, and again as often as its ``restarts`` allow; return its last result.
 
-    ``report`` is called with a line of text before each restart.
+    ``report`` is called with a line of text before each restart. Raises NotStarted if the first start does.
     """
     result, following = start(job), job
     while (next_one := next_job(following, result)) is not None:
@@ -53,7 +62,11 @@ def run(job: Job, start: Callable[[Job], JobResult], *, report: Callable[[str], 
             f"allranks: restart {next_one.restart} of {job.restarts} after {result.seconds:.1f} s: {next_one.reason}"
         )
         before, following = result, next_one
-        result = start(following)
+        try:
+            result = start(following)
+        except NotStarted as error:
+            report(f"allranks: not started again: {error}")
+            return before
         result = replace(result, restarts=(*before.restarts, failed), seconds=before.seconds + result.seconds)
     if result.first_failure is not None and following.restart < following.restarts:
         report(f"allranks: not started again: {_why_not(following)}")

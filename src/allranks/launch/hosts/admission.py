@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from allranks.launch.hosts.limits import HostLimits
 from allranks.launch.hosts.links import LinkEnd, Links
@@ -19,20 +19,24 @@ def proof_of(key: str, nonce: str) -> str:
 class Admission:
     """The hosts that are connected and belong to the job, by link: ``hellos``.
 
-    ``clocks`` has how many seconds the clock of each of them is ahead. ``wall`` returns Unix time.
+    ``clocks`` has how many seconds the clock of each of them is ahead. ``wall`` returns Unix time. ``wait`` is why a
+    host that comes now has to wait, and ``closed`` why it is refused; "" if it is not.
     """
 
     def __init__(self, links: Links, *, job: str, key: str, limits: HostLimits, wall: Callable[[], float]) -> None:
         self.hellos: dict[int, Hello] = {}
         self.clocks: dict[int, float] = {}
+        self.wait = self.closed = ""
         self._links, self._job, self._key, self._limits, self._wall = links, job, key, limits, wall
         self._nonces: dict[int, str] = {}
         self._heard: dict[int, float] = {}
 
     def receive(self, link: int, message: Message | LinkEnd | None, now: float) -> None:
         """Process a message of a host that is not in a running start, or the beginning or end of a connection."""
-        self._heard[link] = now
+        if link not in self._nonces:  # a stranger has to say hello in time, whatever else it sends
+            self._heard[link] = now
         if message is None:
+            self._drop_silent([*self._nonces], now)
             self._nonces[link] = secrets.token_hex(16)
             self._links.send(link, Challenge(self._nonces[link]))
         elif isinstance(message, LinkEnd):
@@ -44,13 +48,16 @@ class Admission:
             self._links.send(link, Ping(self._wall(), echo=message.sent))
 
     def _greet(self, link: int, hello: Hello) -> None:
-        if not hmac.compare_digest(hello.proof, proof_of(self._key, self._nonces.pop(link))):
+        expected = proof_of(self._key, self._nonces.pop(link))
+        if not hmac.compare_digest(hello.proof.encode(errors="replace"), expected.encode()):
             self.refuse(link, f"host {hello.name} does not have the key of this job (ALLRANKS_JOB_KEY)")
         elif hello.job != self._job:
             self.refuse(link, f"host {hello.name} belongs to job {hello.job!r}, and this launcher to {self._job!r}")
+        elif self.closed:
+            self.refuse(link, self.closed)
         else:
             self.hellos[link] = hello
-            self._links.send(link, Admitted())
+            self._links.send(link, Admitted(self.wait))
 
     def keep(self, link: int, now: float) -> None:
         """Note that a host has been heard of elsewhere: in a start that has ended."""
@@ -58,8 +65,11 @@ class Admission:
 
     def drop_silent(self, now: float) -> None:
         """Close the connections of hosts that are silent."""
-        for link, heard in [*self._heard.items()]:
-            if now >= heard + self._limits.silence:
+        self._drop_silent([*self._heard], now)
+
+    def _drop_silent(self, links: Sequence[int], now: float) -> None:
+        for link in links:
+            if now >= self._heard[link] + self._limits.silence:
                 self.forget(link)
 
     def refuse(self, link: int, why: str) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from allranks.errors import AllranksError
 from allranks.launch.hosts.admission import proof_of
 from allranks.launch.hosts.limits import HostLimits
 from allranks.launch.hosts.links import LinkEnd, Links
 from allranks.launch.hosts.messages import Admitted, Challenge, Hello, Message, Refusal
 from allranks.launch.hosts.place import HostPlace
+from allranks.launch.restarts import NotStarted
 
 # Seconds until the first line about a wait, and between the next ones; between two tries; and for one try.
 FIRST_NOTICE, NOTICE, RETRY, TRY = 5.0, 30.0, 0.1, 5.0
@@ -20,7 +21,7 @@ FIRST_NOTICE, NOTICE, RETRY, TRY = 5.0, 30.0, 0.1, 5.0
 Wait = Callable[[Links, float], list[tuple[int, Message | LinkEnd | None]]]
 
 
-class HostsMissing(AllranksError):
+class HostsMissing(NotStarted):
     """Raised when the launchers of a job's hosts do not find each other."""
 
 
@@ -33,7 +34,7 @@ def listen(place: HostPlace) -> socket.socket:
                 return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=4096)
             return socket.create_server(("", port), backlog=4096)
         except OSError as error:
-            why = error.strerror or str(error)
+            why = os.strerror(error.errno) if error.errno else str(error)
     numbers = ", ".join(map(str, place.ports))
     raise HostsMissing(
         f"host {socket.gethostname()}: cannot listen at port {numbers}: {why} ({place.evidence}).",
@@ -77,8 +78,10 @@ def connect(
     while (now := time.monotonic()) < began + limits.joining:
         for port in place.ports:
             found = _try(links, place.coordinator, port, hello, key=key, wait=wait)
-            if isinstance(found, int):
-                return found
+            if isinstance(found, tuple):
+                if found[1]:
+                    note(f"host {hello.name} waits: {found[1]}")
+                return found[0]
             why = found
         if now >= notice:
             notice = now + NOTICE
@@ -92,8 +95,8 @@ def connect(
     )
 
 
-def _try(links: Links, host: str, port: int, hello: Hello, *, key: str, wait: Wait) -> int | str:
-    """Connect to a port of host 0 and say hello; return the link, or why there is none."""
+def _try(links: Links, host: str, port: int, hello: Hello, *, key: str, wait: Wait) -> tuple[int, str] | str:
+    """Connect to a port of host 0 and say hello; return the link and why to wait, or why there is no link."""
     try:
         sock = socket.create_connection((host, port), timeout=TRY)
     except socket.gaierror as error:
@@ -108,7 +111,7 @@ def _try(links: Links, host: str, port: int, hello: Hello, *, key: str, wait: Wa
     links.send(link, replace(hello, proof=proof_of(key, greeting.nonce)))
     answer = _first_message(links, link, wait)
     if isinstance(answer, Admitted):
-        return link
+        return link, answer.text
     links.close_link(link)
     return f"port {port}: {answer.text if isinstance(answer, Refusal) else 'the launcher there does not answer'}"
 

@@ -219,8 +219,9 @@ class Coordinator:
             self.outbox.append((host, Perform((action,))))
 
     def _send_end(self) -> None:
+        """Send the end to all hosts: a lost one may only have been stopped, and then learns why it ends."""
         end = self.ending()
-        for host in self._heard:
+        for host in range(1, len(self.placement.hosts)):
             stopped = tuple(sorted(end.stopped.intersection(self.placement.ranks_on(host))))
             self.outbox.append((host, Finished(end.exit_code, end.first_failure, end.cause, stopped)))
 

@@ -78,10 +78,12 @@ class Gathering:
         return f"{1 + len(self.present)} of {self.most} hosts are there; missing: host {', '.join(named)}"
 
     def crew(self) -> Crew:
-        """Return the placement: host 0 first, then by number, then those without a number in the order of arrival."""
-        numbered = sorted((hello.number, link) for link, hello in self.present.items() if hello.number >= 0)
-        unnumbered = [link for link, hello in self.present.items() if hello.number < 0]
-        links = [link for _, link in numbered] + unnumbered
+        """Return the placement: host 0 first, then by number. Those without a number get free ones as they arrive."""
+        numbers = {link: hello.number for link, hello in self.present.items() if hello.number >= 0}
+        free = sorted(set(range(1, self.most)) - set(numbers.values()))
+        unnumbered = [link for link in self.present if link not in numbers]
+        numbers |= dict(zip(unnumbered, free, strict=False))
+        links = sorted(numbers, key=numbers.__getitem__)
         hellos = [self.leader, *(self.present[link] for link in links)]
         placement = Placement(tuple(one.name for one in hellos), tuple(one.ranks for one in hellos))
         return Crew(placement, (None, *links))
@@ -107,7 +109,7 @@ class Gathering:
             if expected != found:
                 return (
                     f"{who}: {name} differs: expected {expected} (as on {ours}), found {found}. Give all hosts the "
-                    "same code and packages."
+                    "same options, code and packages."
                 )
         taken = {other.number: other.name for other in self.present.values()} | {0: self.leader.name}
         if hello.number >= 0 and hello.number in taken:

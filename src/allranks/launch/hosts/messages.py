@@ -53,7 +53,9 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The coordinator's answer to a `Hello` of its own job."""
+    """The coordinator's answer to a `Hello` of its own job. ``text``: why the host has to wait, or ""."""
+
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The job does not start on this host, or on any host."""
+    """The job does not start on this host, or on any host. ``exit_code`` is that of the launcher."""
 
     text: str
+    exit_code: int = 2
 
 
 @dataclass(frozen=True, slots=True)

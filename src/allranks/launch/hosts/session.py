@@ -12,7 +12,6 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Protocol
 
-from allranks.errors import AllranksError
 from allranks.launch import restarts
 from allranks.launch.console import Console
 from allranks.launch.engines import local
@@ -39,6 +38,7 @@ from allranks.launch.hosts.start import JobHosts, JobLinks, Start
 from allranks.launch.job import Job
 from allranks.launch.placement import Placement
 from allranks.launch.ports import ReservedPorts
+from allranks.launch.restarts import NotStarted
 from allranks.launch.result import JobResult, RankResult
 from allranks.launch.signals import Signals
 from allranks.launch.stall import RankLocations
@@ -47,16 +47,12 @@ ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the other hosts connect to it
 APART = 1.0  # seconds by which clocks may differ without a word
 
 
-class JobRefused(AllranksError):
+class JobRefused(NotStarted):
     """Raised when the hosts of a job cannot run it together: other versions, another program, wrong numbers."""
 
 
-class Stopped(AllranksError):
+class Stopped(NotStarted):
     """Raised when a signal ends the wait for the other hosts. ``exit_code`` is as a shell shows it."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 class Screen(Protocol):
@@ -87,7 +83,7 @@ def run(job: Job, place: HostPlace, screen: Screen, limits: HostLimits) -> JobRe
         number=-1 if place.number is None else place.number,
         job=place.job,
         target=command_of(job),
-        facts=facts_of(job),
+        facts={**facts_of(job), "the number of hosts": f"{place.fewest}:{place.most}"},
     )
     leads = place.number == 0 if place.number is not None else is_local_address(place.coordinator)
     session = _Lead if leads else _Follow
@@ -125,7 +121,8 @@ class _Session:
         for event in self._signals.events():
             signum = getattr(event, "signum", signal.SIGINT)
             name = signal.Signals(signum).name
-            raise Stopped(f"{name} while waiting for the other hosts: nothing was started.", 128 + signum)
+            why = f"host {self._hello.name}: {name} during the wait for the other hosts: nothing was started."
+            raise Stopped(why, exit_code=128 + signum)
         message = links.next()
         return [] if message is None else [message]
 
@@ -141,8 +138,8 @@ class _Lead(_Session):
         self._starts = 0
         try:
             return restarts.run(self._job, self._start, report=self._screen.note)
-        except AllranksError as error:
-            self._send_to_all(Refusal(str(error)))
+        except NotStarted as error:
+            self._send_to_all(Refusal(str(error), error.exit_code))
             raise
         finally:
             self._send_to_all(Goodbye())
@@ -160,8 +157,12 @@ class _Lead(_Session):
 
     def _start(self, job: Job) -> JobResult:
         """Start the job once on the hosts that are there, and return its result."""
+        self._admission.wait = ""
         crew = self._gather()
         self._starts += 1
+        self._admission.wait = "the job runs without it, until it is started again."
+        if job.restart >= job.restarts:
+            self._admission.closed = f"the job of host {self._hello.name} runs without it, and is not started again"
         placement, hosts = crew.placement, {link: host for host, link in enumerate(crew.links) if link is not None}
         decided: list[Coordinator] = []
 
@@ -253,10 +254,10 @@ class _Lead(_Session):
             if link in gathering.present:
                 continue
             refusal, obstacle = gathering.add(link, hello, now)
-            if obstacle:
+            if obstacle and not self._starts:
                 raise JobRefused(obstacle)
-            if refusal:
-                self._admission.refuse(link, refusal)
+            if refusal or obstacle:
+                self._admission.refuse(link, refusal or obstacle)
 
     def _describe(self, gathering: Gathering) -> None:
         placement = gathering.crew().placement
@@ -307,9 +308,11 @@ class _Follow(_Session):
             elif result is not None:
                 return result
             elif isinstance(message, Refusal):
-                raise JobRefused(message.text)
+                raise JobRefused(message.text, exit_code=message.exit_code)
+            elif isinstance(message, Goodbye):
+                raise HostsMissing(f"host {self._hello.name}: the job has ended, and this host had no part in it.")
             else:
-                why = message.why if isinstance(message, LinkEnd) else "it ended the job"
+                why = message.why
                 raise HostsMissing(f"host {self._hello.name}: host 0 ({self._place.coordinator}) is lost: {why}.")
 
     def _start(self, plan: Plan) -> tuple[JobResult, bool]:
