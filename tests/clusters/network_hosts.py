@@ -33,7 +33,9 @@ def missing() -> str:
     packages = [name for name, programs in _PACKAGES.items() if not all(map(_is_there, programs))]
     if packages:
         return f"hosts of their own need {', '.join(packages)}: apt-get install {' '.join(packages)}"
-    tried = subprocess.run(["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "true"], capture_output=True)
+    namespaces = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--mount-proc"]
+    cables = "ip link add br0 type bridge && ip link add cable type veth peer name end && mount -t tmpfs tmpfs /mnt"
+    tried = subprocess.run([*namespaces, "sh", "-c", cables], capture_output=True, env={**os.environ, "PATH": _PATH})
     if os.getuid() != 0 or tried.returncode:
         return f"hosts of their own need root and namespaces: {tried.stderr.decode().strip()}"
     return ""
