@@ -64,7 +64,7 @@ def test_a_jobset_needs_the_number_of_hosts_only() -> None:
 
 def test_by_hand() -> None:
     place = place_of(HostOptions((2, 4), 3, "node0:29400"), {})
-    assert place == HostPlace(4, 3, "node0", (29400,), fewest=2, evidence="--hosts 4")
+    assert place == HostPlace(4, 3, "node0", (29400,), fewest=2, evidence="--hosts 2:4")
     assert place_of(HostOptions((2, 2), None, "[fe80::1]:7"), {}) == HostPlace(
         2, None, "fe80::1", (7,), fewest=2, evidence="--hosts 2"
     )

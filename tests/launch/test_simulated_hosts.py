@@ -9,6 +9,7 @@ from simulated_hosts import Simulation
 
 from allranks.failure import Failure
 from allranks.launch.events import Finish, RankExited, RankFailed
+from allranks.launch.hosts.coordinator import Coordinator
 from allranks.launch.limits import Phase
 
 FAULTS = {
@@ -51,6 +52,17 @@ def test_a_host_that_was_only_stopped_learns_that_it_was_lost() -> None:
     job.at(3.0, lambda: job.stop(2))
     job.run(until=60)
     assert job.hosts[0].sent["Finished"] == 3
+
+
+def test_a_launcher_that_was_stopped_itself_says_so() -> None:
+    job = Simulation(2, 1)
+    job.run(until=3.0)
+    first = job.hosts[0].decider
+    assert isinstance(first, Coordinator)
+    first.lose(1, "its launcher has ended", 40.0)
+    failure = first.ending().first_failure
+    assert failure is not None
+    assert failure.what.startswith("host h1 is lost: its launcher has ended, after the launcher of host h0 was stopped")
 
 
 def test_ranks_that_do_not_obey_are_killed_on_every_host() -> None:

@@ -69,7 +69,7 @@ class RunScreen:
     def summary(self, result: JobResult, *, leads: bool) -> list[str]:
         """Return the lines to print at the end of a job. ``leads``: this is host 0, or the only host."""
         if not leads:
-            return member_summary(result)
+            return member_summary(result, quiet=self._arguments.quiet)
         recent = [] if self._console is None else self._console.recent()
         return summary(result, recent=recent, quiet=self._arguments.quiet)
 

@@ -39,12 +39,15 @@ def summary(result: JobResult, *, recent: Collection[str] = (), quiet: bool = Fa
     return lines[:-1] if quiet else [*lines, *_rank_table(result)]
 
 
-def member_summary(result: JobResult) -> list[str]:
-    """Return the lines to print at the end of a job on another host than host 0, which prints the rest."""
-    first, code = result.first_failure, f"exit code {result.exit_code}"
+def member_summary(result: JobResult, *, quiet: bool = False) -> list[str]:
+    """Return the lines to print at the end of a job on another host than host 0, which prints the rest.
+
+    ``quiet``: only the cause.
+    """
+    first, code = result.first_failure, [] if quiet else [f"exit code {result.exit_code}"]
     if first is not None:
-        return ["first failure: " + replace(first, what=text_without_rank(first.rank, first.what)).headline(), code]
-    return [f"job {result.cause}", code] if result.cause else []
+        return ["first failure: " + replace(first, what=text_without_rank(first.rank, first.what)).headline(), *code]
+    return [f"job {result.cause}", *code] if result.cause else []
 
 
 def _failure_lines(first: Failure, result: JobResult, recent: Collection[str]) -> Iterator[str]:

@@ -74,15 +74,18 @@ def connect(
     ``wait`` returns the messages that arrive until a time; ``note`` prints a line.
     """
     began = time.monotonic()
-    notice, why = began + FIRST_NOTICE, ""
-    while (now := time.monotonic()) < began + limits.joining:
+    notice, until, why = began + FIRST_NOTICE, began + limits.joining, ""
+    while (now := time.monotonic()) < until:
         for port in place.ports:
-            found = _try(links, place.coordinator, port, hello, key=key, wait=wait)
+            if (left := until - time.monotonic()) <= 0:
+                break
+            found = _try(links, (place.coordinator, port), hello, key=key, wait=wait, seconds=min(TRY, left))
             if isinstance(found, tuple):
                 if found[1]:
                     note(f"host {hello.name} waits: {found[1]}")
                 return found[0]
             why = found
+            wait(links, 0.0)  # for a signal
         if now >= notice:
             notice = now + NOTICE
             note(f"host {hello.name} waits for host 0 at {place.coordinator}: {why}")
@@ -95,29 +98,35 @@ def connect(
     )
 
 
-def _try(links: Links, host: str, port: int, hello: Hello, *, key: str, wait: Wait) -> tuple[int, str] | str:
-    """Connect to a port of host 0 and say hello; return the link and why to wait, or why there is no link."""
+def _try(
+    links: Links, address: tuple[str, int], hello: Hello, *, key: str, wait: Wait, seconds: float
+) -> tuple[int, str] | str:
+    """Connect to a port of host 0 and say hello; return the link and why to wait, or why there is no link.
+
+    ``seconds`` is how long to wait for the connection, and for each answer.
+    """
+    host, port = address
     try:
-        sock = socket.create_connection((host, port), timeout=TRY)
+        sock = socket.create_connection(address, timeout=seconds)
     except socket.gaierror as error:
         return f"the name {host} has no address here ({error.strerror})"
     except OSError as error:
         return f"port {port}: {error.strerror or error}"
     link = links.add(sock)
-    greeting = _first_message(links, link, wait)
+    greeting = _first_message(links, link, wait, seconds)
     if not isinstance(greeting, Challenge):
         links.close_link(link)
         return f"port {port}: what answers there is no launcher of allranks"
     links.send(link, replace(hello, proof=proof_of(key, greeting.nonce)))
-    answer = _first_message(links, link, wait)
+    answer = _first_message(links, link, wait, seconds)
     if isinstance(answer, Admitted):
         return link, answer.text
     links.close_link(link)
     return f"port {port}: {answer.text if isinstance(answer, Refusal) else 'the launcher there does not answer'}"
 
 
-def _first_message(links: Links, link: int, wait: Wait) -> Message | LinkEnd | None:
-    deadline = time.monotonic() + TRY
+def _first_message(links: Links, link: int, wait: Wait, seconds: float) -> Message | LinkEnd | None:
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         for which, message in wait(links, deadline):
             if which == link:

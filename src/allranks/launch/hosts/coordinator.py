@@ -78,6 +78,7 @@ class Coordinator:
             placement.size, now=now, limits=limits, host=placement.hosts[0], cwd=cwd, saves=self._saves
         )
         self._limits, self._wall, self._now = host_limits, wall, now
+        self._pause = 0.0  # how long this launcher itself was stopped
         self._heard = dict.fromkeys(range(1, len(placement.hosts)), now)
         self._exiting: dict[int, frozenset[int]] = {}
         self._signalled: dict[type[Event], set[int]] = {Interrupted: set(), Terminated: set()}
@@ -110,7 +111,7 @@ class Coordinator:
 
     def on(self, event: Event, now: float) -> list[Action]:
         """Process an event of this host."""
-        self._now = max(self._now, now)
+        self._advance(now)
         if not isinstance(event, Tick):
             return self._distribute(self._handle(event, 0))
         actions = [action for host in self._silent(self._limits.silence) for action in self._lose(host, "")]
@@ -121,7 +122,7 @@ class Coordinator:
 
     def receive(self, host: int, message: Message, now: float) -> list[Action]:
         """Process a message of another host. Ignores hosts that are lost, and events of ranks of other hosts."""
-        self._now = max(self._now, now)
+        self._advance(now)
         if host not in self._heard:
             return []
         self._heard[host] = self._now
@@ -140,7 +141,7 @@ class Coordinator:
 
     def lose(self, host: int, why: str, now: float) -> list[Action]:
         """Process the end of the connection to another host."""
-        self._now = max(self._now, now)
+        self._advance(now)
         return self._distribute(self._lose(host, why))
 
     def ending(self) -> Ending:
@@ -156,6 +157,11 @@ class Coordinator:
             {one.failure.rank: self._with_host(one.failure) for one in reversed(supervisor.reports)},
             self._saves.step,
         )
+
+    def _advance(self, now: float) -> None:
+        if now > self._silence_due() + self._limits.doubt:  # a `Tick` was due long ago
+            self._pause = now - self._now
+        self._now = max(self._now, now)
 
     def _handle(self, event: Event, host: int) -> list[Action]:
         if isinstance(event, ForkServerLost) and len(self.placement.hosts) > 1:
@@ -180,6 +186,8 @@ class Coordinator:
             return []
         self._exiting.pop(host, None)
         why = why or f"its launcher is silent for {self._now - heard:.0f} s (no power, no network, or stopped)"
+        if self._pause:
+            why += f", after the launcher of host {self.placement.hosts[0]} was stopped for {self._pause:.0f} s"
         return self._lose_ranks(host, why, heard)
 
     def _lose_ranks(self, host: int, why: str, since: float) -> list[Action]:

@@ -136,7 +136,7 @@ def _combine(options: HostOptions, signs: _EngineVariables) -> HostPlace:
         )
     host, ports = _address(options, signs)
     names = signs.names if len(signs.names) == most else ()
-    evidence = signs.evidence or f"--hosts {most}"
+    evidence = signs.evidence or f"--hosts {most if fewest == most else f'{fewest}:{most}'}"
     return HostPlace(
         most, number, host, ports, fewest=fewest, job=options.job or signs.job, names=names, evidence=evidence
     )
