@@ -185,7 +185,7 @@ def test_a_host_with_another_program_is_named_before_anything_starts(start: obje
     job.start("h0", [*place, "--host-rank", "0", str(script), "end", "0"])
     job.start("h1", [*place, "--host-rank", "1", str(tmp_path / "other" / "train.py"), "end", "0"])
     assert job.codes() == {"h0": 2, "h1": 2}, job.all_text()
-    says = "host h1: the content of train.py differs: expected SHA-256"
+    says = "host h1: the script differs: expected train.py (SHA-256"
     assert all(says in job.text(name) for name in job.names), job.all_text()
 
 

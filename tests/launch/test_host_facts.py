@@ -38,8 +38,8 @@ def test_another_content_of_the_script_is_another_fact(tmp_path: Path) -> None:
     script.write_text("print(1)")
     job = Job(Script(str(script), ("--lr", "2")), 2)
     before = facts_of(job)
-    assert before.keys() > {"Python", "the version of allranks", "the content of train.py"}
+    assert before.keys() > {"Python", "the version of allranks", "the script"}
     script.write_text("print(2)")
-    assert {name for name, value in facts_of(job).items() if before[name] != value} == {"the content of train.py"}
+    assert {name for name, value in facts_of(job).items() if before[name] != value} == {"the script"}
     assert command_of(job) == f"python {script} --lr 2"
-    assert "the content of train.py" not in facts_of(Job(Module("train"), 2))
+    assert "the script" not in facts_of(Job(Module("train"), 2))

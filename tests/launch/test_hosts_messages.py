@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import select
 import socket
 
 import pytest
@@ -240,6 +243,26 @@ def test_a_stranger_at_the_port_is_dropped(two_ends: object, data: bytes) -> Non
     client.sendall(data)
     turn(links, admission, lambda: not admission._nonces and not admission.hellos and admission._heard == {})
     assert links.read(0.0) == []
+
+
+def test_a_launcher_with_no_room_for_strangers_does_not_spin() -> None:
+    class Full(socket.socket):
+        def accept(self) -> tuple[socket.socket, object]:
+            if room:
+                return super().accept()
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    room: list[bool] = []
+    listener = Full()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    with contextlib.closing(Links(listener)) as links, socket.create_connection(listener.getsockname()) as client:
+        link = links.add(client)
+        assert links.read(10) == []
+        assert select.select([links], [], [], 0) == ([], [], [])
+        room.append(True)
+        links.close_link(link)
+        assert links.read(10) == [(link + 1, None)]
 
 
 def test_a_large_message_and_the_end_of_a_link_arrive(two_ends: object) -> None:

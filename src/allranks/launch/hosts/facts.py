@@ -23,7 +23,7 @@ def facts_of(job: Job) -> dict[str, str]:
             continue
     if isinstance(job.target, Script):
         content = hashlib.sha256(Path(job.target.path).read_bytes()).hexdigest()
-        facts[f"the content of {Path(job.target.path).name}"] = f"SHA-256 {content[:16]}"
+        facts["the script"] = f"{Path(job.target.path).name} (SHA-256 {content[:16]})"
     return facts
 
 

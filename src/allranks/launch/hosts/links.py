@@ -38,6 +38,7 @@ class Links:
     def __init__(self, listener: socket.socket | None = None) -> None:
         self._poll = select.epoll()
         self._listener = listener
+        self._is_full = False  # no more connections can be open
         self._links: dict[int, _Link] = {}
         self._numbers: dict[int, int] = {}  # file descriptor -> link
         self._next = 1
@@ -99,6 +100,7 @@ class Links:
             del self._numbers[one.sock.fileno()]
             self._poll.unregister(one.sock.fileno())
             one.sock.close()
+            self._listen(is_full=False)
 
     def close(self) -> None:
         """Close all connections."""
@@ -118,6 +120,12 @@ class Links:
         """Return whether something could not be sent yet."""
         return any(one.outgoing for one in self._links.values())
 
+    def _listen(self, *, is_full: bool) -> None:
+        """Stop to wait for connections when no more can be open, or wait again."""
+        if self._listener is not None and is_full is not self._is_full:
+            self._is_full = is_full
+            self._poll.modify(self._listener.fileno(), 0 if is_full else select.EPOLLIN)
+
     def _accept(self, listener: socket.socket) -> list[int]:
         found = []
         while True:
@@ -127,6 +135,7 @@ class Links:
                 return found
             except OSError as error:  # it has ended already, or there are too many
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._listen(is_full=True)
                     return found
 
     def _turn(self, link: int, happened: int) -> list[Message | LinkEnd]:
