@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -168,6 +170,7 @@ def test_a_rank_may_report_the_failure_of_a_rank_elsewhere_but_only_its_own_end(
     job.run(until=1.0)
     hang = Failure(2, "h2", "HANG: ranks 0-1 wait for rank 2", job.wall(job.hosts[0]), exit_code=75)
     job.event(job.hosts[1], RankExited(2, 9, 0.0))
+    job.event(job.hosts[1], RankFailed(replace(hang, rank=99), waits=False))
     assert job.hosts[0].decider.phase is Phase.RUNNING
     job.event(job.hosts[1], RankFailed(hang, waits=False))
     job.run(until=20.0)

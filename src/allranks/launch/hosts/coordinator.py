@@ -72,7 +72,6 @@ class Coordinator:
         self.placement = placement
         self.outbox: list[tuple[int, Message]] = []
         self.results: dict[int, tuple[RankResult, ...]] = {}
-        self.clocks: dict[int, float] = {}  # how far the clock of a host is ahead of ours
         self._saves = saves or Saves()
         self._supervisor = Supervisor(
             placement.size, now=now, limits=limits, host=placement.hosts[0], cwd=cwd, saves=self._saves
@@ -127,7 +126,6 @@ class Coordinator:
             return []
         self._heard[host] = self._now
         if isinstance(message, Ping):
-            self.clocks[host] = message.offset
             self.outbox.append((host, Ping(self._wall(), echo=message.sent)))
         elif isinstance(message, Exiting):
             self._exiting[host] = frozenset(message.ranks)
@@ -164,6 +162,8 @@ class Coordinator:
         self._now = max(self._now, now)
 
     def _handle(self, event: Event, host: int) -> list[Action]:
+        if isinstance(event, RankFailing | RankFailed) and not 0 <= event.failure.rank < self.placement.size:
+            return []  # no agent of ours says that
         if isinstance(event, ForkServerLost) and len(self.placement.hosts) > 1:
             return self._lose_ranks(host, KEEPER_KILLED, self._now)
         if isinstance(event, Interrupted | Terminated) and self._is_repeated_elsewhere(event, host):
