@@ -16,7 +16,6 @@ import pytest
 from network_hosts import Hosts
 
 PROGRAM = Path(__file__).with_name("plain_rank.py")
-TORCH = Path(__file__).parents[1] / "world" / "endings.py"
 RUN = [Path(sys.executable).with_name("allranks"), "run"]
 
 
@@ -161,6 +160,7 @@ def test_the_same_failure_again_and_again_is_not_repeated(start: object) -> None
     assert job.all_text().count(", start 1") == 2
 
 
+@pytest.mark.soak
 def test_fewer_hosts_go_on(start: object, hosts: Hosts) -> None:
     """With MIN:MAX hosts, a restart takes those that are there."""
     options = ["-n", "1", "--hosts", "2:3", "--host-timeout", "2", "--restarts", "1", str(PROGRAM), "restart", "9"]
@@ -192,7 +192,9 @@ def test_a_host_with_another_program_is_named_before_anything_starts(start: obje
 @pytest.mark.parametrize(
     ("number", "place", "says"),
     [
-        (1, ["--coordinator", "nowhere:29400"], "the name nowhere has no address here"),
+        pytest.param(
+            *(1, ["--coordinator", "nowhere:29400"], "the name nowhere has no address here"), marks=pytest.mark.soak
+        ),
         (1, ["--coordinator", "h0:29400"], "port 29400: Connection refused"),
         (0, ["--coordinator", "h0:29400"], "1 of 2 hosts are there; missing: host 1"),
     ],
@@ -204,18 +206,14 @@ def test_a_host_that_waits_in_vain_says_for_whom(hosts: Hosts, number: int, plac
     assert says in ended.stdout
 
 
-@pytest.mark.needs("torch")
-def test_slurm_says_all_that_is_needed(hosts: Hosts, tmp_path: Path) -> None:
+def test_slurm_says_all_that_is_needed(hosts: Hosts) -> None:
     """One process a node is a launcher; several would each be a job of their own, and are refused."""
-    (tmp_path / "pids").mkdir()
-    run = [*map(str, RUN), "-n", "1", str(TORCH), "torch", str(tmp_path), "raises"]
+    run = [*map(str, RUN), "-n", "1", str(PROGRAM), "raise", "1"]
     job = hosts.run("h0", ["srun", "-N4", "--ntasks-per-node=1", *run])
     assert job.returncode == 1, job.stdout
     assert "4 ranks on 4 hosts (1 each): h0, h1, h2, h3; Slurm says node 0 of 4" in job.stdout
-    named = re.findall(
-        r"^first failure: rank 1 \(host h1\) failed at .*endings.py:\d+: ValueError: bad row", job.stdout, re.M
-    )
-    assert len(named) == 4, job.stdout
+    named = r"^first failure: rank 1 \(host h1\) failed at .*plain_rank.py:\d+: ValueError: bad row"
+    assert len(re.findall(named, job.stdout, re.M)) == 4, job.stdout
     refused = hosts.run("h0", ["srun", "-N2", "-n4", *run])
     assert refused.returncode == 2
     assert "each of them is an allranks run: expected one on each host, found several" in refused.stdout
