@@ -88,6 +88,7 @@ def in_a_namespace(where: Path) -> list[str]:
     return words if may else []
 
 
+@pytest.mark.soak
 @pytest.mark.needs("jax")
 def test_two_hosts_of_real_ranks(tmp_path: Path) -> None:
     """They meet, and find what is shared and what is not; rank 0 alone prints, and has the exit code."""

@@ -138,6 +138,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.soak  # tests/clusters has hosts
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize(
     ("ending", "says"),
