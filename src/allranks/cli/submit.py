@@ -36,8 +36,6 @@ It prints the id of the job; see `allranks jobs`. With ssh it stays with the job
 The exit code is 0 if the engine has the job, 2 if it was refused, or that of the job where submit waits for it."""
 # Options of `allranks run` that differ from host to host.
 _OF_EACH_HOST = ("host_rank", "coordinator", "master_addr", "master_port")
-# The secret by which the launchers of a job know each other.
-_KEY = "ALLRANKS_JOB_KEY"
 
 
 def parser(epilog: str = "") -> argparse.ArgumentParser:
@@ -163,6 +161,7 @@ def _submit(
 def _job(arguments: argparse.Namespace, line: CommandLine, options: argparse.Namespace, hosts: Hosts) -> Submission:
     """Return the job. ``options`` are the parsed options of ``allranks run``."""
     from allranks.engines.base import PREEMPTED, Submission, is_label, label_of
+    from allranks.launch.hosts.place import JOB_KEY
     from allranks.settings import ConfigWrong
 
     if arguments.name and not is_label(arguments.name):
@@ -179,7 +178,7 @@ def _job(arguments: argparse.Namespace, line: CommandLine, options: argparse.Nam
         options=line.run,
         command=line.command,
         folder=os.getcwd(),
-        environment={_KEY: secrets.token_hex(16), **dict(map(_variable, arguments.env))},
+        environment={JOB_KEY: secrets.token_hex(16), **dict(map(_variable, arguments.env))},
         grace=options.grace,
         preempt_code=getattr(options, "exit_code_on_preempt", None) or PREEMPTED,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from allranks.node_list import hosts_of_node_list
+
 # Below the ports that JAX's own detections pick from (61440 and up): a job may use both frameworks. A prime number of
 # them, so that job numbers that differ by a power of two spread.
 _FIRST_PORT, _PORTS = 49152, 8191
@@ -63,7 +65,4 @@ def first_host(nodes: str) -> str:
     >>> first_host("gpu[003-007,9],login1"), first_host("a,b")
     ('gpu003', 'a')
     """
-    prefix, bracket, rest = nodes.partition("[")
-    if "," in prefix or not bracket:
-        return nodes.partition(",")[0]
-    return prefix + re.split(r"[-,\]]", rest)[0] + rest.partition("]")[2].partition(",")[0]
+    return next(iter(hosts_of_node_list(nodes)), "")

@@ -180,9 +180,7 @@ class _Lead(_Session):
             )
             return decided[0]
 
-        links = JobLinks(
-            self._links, hosts, lambda link, message: self._admission.receive(link, message, time.monotonic())
-        )
+        links = JobLinks(self._links, hosts, self._receive)
         with ReservedPorts(2, ANY_ADDRESS) as ports:
             plan = self._plan(job, placement, ports.numbers)
             console = self._screen.console(placement)
@@ -217,11 +215,9 @@ class _Lead(_Session):
     def _gather(self) -> Crew:
         """Wait until enough hosts are there. Raises HostsMissing or JobRefused."""
         now = time.monotonic()
-        limits = (
-            replace(self._limits, joining=self._limits.comeback, last_call=self._limits.restart_call)
-            if self._starts
-            else self._limits
-        )
+        limits = self._limits
+        if self._starts:
+            limits = replace(limits, joining=limits.comeback, last_call=limits.restart_call)
         gathering = Gathering(
             self._hello, self._place.fewest, self._place.most, now, limits=limits, names=self._place.names, changed=now
         )
