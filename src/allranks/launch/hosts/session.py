@@ -34,7 +34,7 @@ from allranks.launch.hosts.messages import (
     Refusal,
 )
 from allranks.launch.hosts.place import JOB_KEY, HostPlace
-from allranks.launch.hosts.start import JobHosts, JobLinks, Start
+from allranks.launch.hosts.start import JobHosts, JobLinks, Start, coordinator
 from allranks.launch.job import Job
 from allranks.launch.placement import Placement
 from allranks.launch.ports import ReservedPorts
@@ -167,17 +167,7 @@ class _Lead(_Session):
         decided: list[Coordinator] = []
 
         def decide(start: Start) -> Coordinator:
-            decided.append(
-                Coordinator(
-                    start.placement,
-                    now=start.now,
-                    limits=start.limits,
-                    wall=time.time,
-                    host_limits=self._limits,
-                    cwd=start.cwd,
-                    saves=start.saves,
-                )
-            )
+            decided.append(coordinator(start, self._limits))
             return decided[0]
 
         links = JobLinks(self._links, hosts, self._receive)

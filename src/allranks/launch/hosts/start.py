@@ -11,6 +11,7 @@ from typing import Protocol
 
 from allranks.launch.events import Action, Event
 from allranks.launch.hosts.coordinator import Coordinator
+from allranks.launch.hosts.limits import DEFAULT, HostLimits
 from allranks.launch.hosts.links import LinkEnd, Links
 from allranks.launch.hosts.messages import Message
 from allranks.launch.job import Job
@@ -110,8 +111,14 @@ def on_this_host(job: Job, ports: tuple[int, ...]) -> JobHosts:
     return JobHosts(Placement((host,), (job.ranks,)), job_id, LOOPBACK, ports, coordinator)
 
 
-def coordinator(start: Start) -> Coordinator:
+def coordinator(start: Start, host_limits: HostLimits = DEFAULT) -> Coordinator:
     """Return the decider of host 0."""
     return Coordinator(
-        start.placement, now=start.now, limits=start.limits, wall=time.time, cwd=start.cwd, saves=start.saves
+        start.placement,
+        now=start.now,
+        limits=start.limits,
+        wall=time.time,
+        host_limits=host_limits,
+        cwd=start.cwd,
+        saves=start.saves,
     )
