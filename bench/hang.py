@@ -10,6 +10,7 @@ from collections.abc import Callable
 from allranks.errors import KeyTimeout
 from allranks.hang.alarm import HangAlarm, RankSnapshot
 from allranks.hang.heartbeat import Heartbeat
+from allranks.launch.hang_limits import HangLimits
 from allranks.world.base import World
 from allranks.world.simulated import SimulatedWorld
 from bench.measure import PROGRAMS, Ran, allranks, in_turns, median, must, run, torchrun
@@ -86,7 +87,7 @@ class _Well:
 
 def simulated(size: int) -> tuple[object, ...]:
     def program(world: World) -> None:
-        alarm = HangAlarm(world, _Well(world.rank), limit=240.0, report=lambda _: None)
+        alarm = HangAlarm(world, _Well(world.rank), limits=HangLimits(240.0), report=lambda _: None)
         for _ in range(_SECONDS):
             with contextlib.suppress(KeyTimeout):
                 world.store.wait(f"pause/{world.rank}", 1.0)

@@ -4,6 +4,7 @@ well; a flat number of store operations."""
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,11 +15,14 @@ from allranks.errors import KeyTimeout
 from allranks.hang.alarm import PATIENCE, HangAlarm, HangCase, RankSnapshot
 from allranks.hang.diagnose import diagnose
 from allranks.hang.heartbeat import Heartbeat
+from allranks.launch.hang_limits import OTHER_STAGES, HangLimits
 from allranks.world.base import World
 from allranks.world.faults import Crash, Fault
 from allranks.world.simulated import SimulatedWorld
 
 LIMIT = 60.0
+WORDS = {one.name: one.title for one in OTHER_STAGES}
+OPTIONS = {one.name: one.option for one in OTHER_STAGES}
 WAITS = Heartbeat(0, 0.0, "collective", "train_step", "train.py:88 in main", order=7)
 
 
@@ -52,12 +56,13 @@ def run(
     every: float = 1.0,
     faults: tuple[Fault, ...] = (),
     seed: int = 0,
+    limits: HangLimits = HangLimits(LIMIT),  # noqa: B008 - frozen
 ) -> tuple[list[HangCase], object]:
     """Let all ranks beat for so long; ``state(rank, now)`` is None while the rank goes through its steps."""
     cases: list[HangCase] = []
 
     def program(world: World) -> None:
-        alarm = HangAlarm(world, Rank(world, lambda now: state(world.rank, now)), limit=LIMIT, report=cases.append)
+        alarm = HangAlarm(world, Rank(world, lambda now: state(world.rank, now)), limits=limits, report=cases.append)
         pause(world, random.Random(f"{seed} {world.rank}").uniform(0, every))
         while world.clock.now() <= seconds - every:
             alarm.tick()
@@ -137,6 +142,35 @@ def test_a_rank_at_work_is_reported_late(phase: str) -> None:
     assert run(4, stuck(1, works), seconds=10 + PATIENCE * LIMIT - 1)[0] == []
     cases, _ = run(4, stuck(1, works), seconds=10 + (PATIENCE + 1) * LIMIT)
     assert [(case.diagnosis.culprits, case.diagnosis.at_work) for case in cases] == [((1,), True)]
+
+
+@pytest.mark.parametrize("cores", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("stage", "seconds"), [("first_step", 300.0), ("evaluation", 200.0), ("checkpoint", 20.0), ("evaluation", math.inf)]
+)
+def test_the_limit_of_a_stage_holds_for_the_rank_for_which_the_others_wait(
+    stage: str, seconds: float, cores: float
+) -> None:
+    """It may be longer or shorter than that of a step, and holds for a rank that works, too; the report names it."""
+    limits = HangLimits(LIMIT, ((stage, seconds),))
+    busy = replace(DATA, phase="save" if stage == "checkpoint" else "python", stage=stage, cores=cores)
+    assert run(4, stuck(1, busy), seconds=min(1000.0, 10 + seconds - 1), limits=limits)[0] == []
+    cases, _ = run(4, stuck(1, busy), seconds=min(1000.0, 10 + seconds + 4), limits=limits)
+    expected = [] if seconds == math.inf else [((1,), f"limit for {WORDS[stage]} {seconds:g} s: {OPTIONS[stage]}")]
+    assert [(case.diagnosis.culprits, case.rule) for case in cases] == expected
+
+
+def test_a_rank_that_evaluates_does_not_wait_longer_for_one_that_does_not() -> None:
+    """Rank 1 is stuck in its data in a step, and the others wait for it in an evaluation: the limit of a step holds."""
+    waits = replace(WAITS, stage="evaluation")
+
+    def state(rank: int, now: float) -> Heartbeat | None:
+        return None if now < 10 else DATA if rank == 1 else waits
+
+    cases, _ = run(4, state, seconds=10 + LIMIT + 4, limits=HangLimits(LIMIT, (("evaluation", 600.0),)))
+    assert [(case.diagnosis.culprits, case.rule) for case in cases] == [
+        ((1,), "limit for a training step 60 s: --hang-after")
+    ]
 
 
 def test_10_000_healthy_steps_give_no_report() -> None:

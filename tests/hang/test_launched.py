@@ -28,7 +28,7 @@ def run(*words: object, ranks: int = 2, options: tuple[object, ...] = ()) -> har
     ("framework", "fault"),
     [
         pytest.param("torch", "sleeps", marks=[pytest.mark.needs("torch"), pytest.mark.soak]),
-        pytest.param("jax", "sleeps", marks=pytest.mark.needs("jax")),
+        pytest.param("jax", "sleeps", marks=[pytest.mark.needs("jax"), pytest.mark.soak]),
         # The watch of init() takes the place of ours.
         pytest.param("torch", "joins_late", marks=[pytest.mark.needs("torch"), pytest.mark.soak]),
     ],
@@ -42,6 +42,57 @@ def test_a_hang_of_an_unmodified_script_is_reported_once(framework: str, fault: 
         r"HANG: rank 0 waits for rank 1 \(host \S+\), since \d s: at \S*unmodified\.py:\d+ in sleeps", out
     ), job
     assert len(re.findall(r"allranks: HANG: rank 0 waits", out)) == 1, job
+
+
+STEPS_60, ALL_2 = ("--hang-after", 60), ("--hang-after", 2)
+
+
+@pytest.mark.parametrize(
+    ("framework", "fault", "options", "rule"),
+    [
+        pytest.param(
+            "jax",
+            "evaluates",
+            (*STEPS_60, "--hang-evaluation", 2),
+            "limit for evaluation 2 s: --hang-evaluation",
+            marks=pytest.mark.needs("jax"),
+        ),
+        *(
+            pytest.param("torch", *case, marks=[pytest.mark.needs("torch"), pytest.mark.soak])
+            for case in [
+                ("evaluates", ALL_2, r"limit 2 s: --hang-after \(--hang-evaluation sets"),
+                ("saves", (*STEPS_60, "--hang-checkpoint", 2), "limit for a checkpoint 2 s: --hang-checkpoint"),
+                ("sleeps", (*STEPS_60, "--hang-first-step", 2), "limit for the first step 2 s: --hang-first-step"),
+                (
+                    "sleeps_after_a_step",
+                    (*ALL_2, "--hang-first-step", 60, "--hang-evaluation", 60, "--hang-checkpoint", 60),
+                    "limit for a training step 2 s: --hang-after",
+                ),
+            ]
+        ),
+    ],
+)
+def test_the_limit_of_the_stage_of_rank_1_holds(
+    framework: str, fault: str, options: tuple[object, ...], rule: str
+) -> None:
+    """It is stuck there; the report names the limit and its option."""
+    job = run(PROGRAM, framework, fault, options=(*options, "--on-hang", "end"))
+    out = job.ranks[0].text
+    assert job.codes == [75], job
+    assert re.search(r"HANG: rank 0 waits for rank 1 \(host \S+\), since \d s: ", out), job
+    assert re.search(rf"allranks:   {rule}", out), job
+
+
+@pytest.mark.soak
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("stage", ["evaluation", "first-step", "checkpoint"])
+def test_a_longer_limit_of_its_stage_is_waited_for(stage: str) -> None:
+    """No report after the limit of a step."""
+    fault = {"evaluation": "evaluates", "first-step": "sleeps", "checkpoint": "saves"}[stage]
+    options = (*ALL_2, f"--hang-{stage}", 60, "--timeout", 12)
+    job = run(PROGRAM, "torch", fault, options=options)
+    assert job.codes == [124], job
+    assert "HANG" not in job.ranks[0].text, job
 
 
 @pytest.mark.soak

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from allranks.hang.watch import Watch, WatchSettings
+from allranks.launch.hang_limits import HangLimits
 from allranks.world.base import World
 from allranks.world.simulated import SimulatedWorld
 
@@ -36,7 +37,7 @@ def test_the_first_rank_of_each_machine_reports_it(
 ) -> None:
     def check(world: World) -> None:
         if world.rank == rank:
-            watch = Watch(world, Listener(dict.fromkeys(near, os.getpid())), WatchSettings(5.0, "warn"))  # type: ignore[arg-type]
+            watch = Watch(world, Listener(dict.fromkeys(near, os.getpid())), WatchSettings(HangLimits(5.0), "warn"))  # type: ignore[arg-type]
             watch._heartbeat, watch._asked = replace(watch._heartbeat, still=6.0), time.monotonic() - 6.0
             watch._check_store()
 

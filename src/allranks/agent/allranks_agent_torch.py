@@ -18,6 +18,8 @@ from allranks_agent_imports import after_import  # type: ignore[import-not-found
 
 _ARGUMENTS = ("backend", "init_method", "timeout", "world_size", "rank", "store")  # of init_process_group
 _ARGUMENTS_TO_TIMEOUT = 3
+# Whether a step of an optimizer has ended; None if nobody watches that.
+has_ended_a_step: bool | None = None
 
 
 def attach(report: Callable[..., None], is_active: Callable[[], bool]) -> None:
@@ -36,6 +38,7 @@ def attach(report: Callable[..., None], is_active: Callable[[], bool]) -> None:
             if len(args) < _ARGUMENTS_TO_TIMEOUT and (seconds := os.environ.get("ALLRANKS_RENDEZVOUS_TIMEOUT")):
                 kwargs.setdefault("timeout", timedelta(seconds=float(seconds)))
             result = join(*args, **kwargs)
+            watch_first_step()
             report("joined", backend="torch", size=c10d.get_world_size())
             return result
 
@@ -44,6 +47,20 @@ def attach(report: Callable[..., None], is_active: Callable[[], bool]) -> None:
                 module.init_process_group = join_and_report  # type: ignore[attr-defined]
 
     after_import("torch.distributed.distributed_c10d", watch_joining)
+
+
+def watch_first_step() -> None:
+    """Find out from now on when the first step of an optimizer ends. torch must be imported."""
+    global has_ended_a_step
+    register = getattr(sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
+    if has_ended_a_step is None and register is not None:
+        has_ended_a_step = False
+        register(_note_step)
+
+
+def _note_step(*_: Any) -> None:
+    global has_ended_a_step
+    has_ended_a_step = True
 
 
 def _requested_size(arguments: Mapping[str, Any]) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from allranks.cli import run_hosts
 from allranks.cli.local_path import local_path
 from allranks.cli.other_launchers import answer
+from allranks.launch.hang_limits import OTHER_STAGES
 from allranks.launch.job import STYLES
 
 if TYPE_CHECKING:
@@ -78,6 +79,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("-q", "--quiet", action="store_true", help=quiet)
     p.add_argument("--log-dir", type=local_path, metavar="DIR", help="also keep the output of each rank in a file")
     p.add_argument("--hang-after", type=_seconds, metavar="S", help="report who hangs after S seconds (240; 0: never)")
+    for stage in OTHER_STAGES:
+        same = f"the same for {stage.title} (as --hang-after)"
+        p.add_argument(stage.option, type=_seconds, metavar="S", help=same)
     guard = "compare the collectives and the replicas of all ranks, of a script that need not import allranks"
     p.add_argument("--guard", action="store_true", help=guard)
     any_line = "--guard, and ranks may start one collective from different lines"
@@ -207,6 +211,9 @@ def _job(arguments: argparse.Namespace, target: Target) -> Job:
         guard=arguments.guard or arguments.guard_any_line,
         guard_any_line=arguments.guard_any_line,
         hang_after=arguments.hang_after,
+        hang_limits={
+            one.name: seconds for one in OTHER_STAGES if (seconds := getattr(arguments, f"hang_{one.name}")) is not None
+        },
         on_hang=arguments.on_hang,
         restarts=arguments.restarts,
         max_no_progress=arguments.max_no_progress,

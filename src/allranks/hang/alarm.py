@@ -11,22 +11,27 @@ that runs. A rank that does not answer is judged by its last heartbeat. The keys
 - ``hang/<n>/verdict``: the judge's verdict: ``reported``, or that it is too early to report.
 - ``hang/last``: when a hang was last reported.
 
+The stage of a rank (a step, an evaluation, a checkpoint) sets its limit. A rank starts the protocol by its own limit.
+The hang is reported by the limit of the ranks that cause the wait.
+
 If the verdict is that the ranks that cause the wait still work, the ranks are queried again after ``limit`` more
-seconds. After ``PATIENCE`` times ``limit`` the hang is reported in any case. After a report, a rank does not start the
-protocol again before it has made progress.
+seconds. After ``PATIENCE`` times ``limit`` the hang is reported in any case. If the user has set the limit of their
+stage, that limit holds whether they work or not. After a report, a rank does not start the protocol again before it has
+made progress.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from allranks.errors import KeyTimeout
 from allranks.hang.calls import NO_CALLS, RecentCalls
 from allranks.hang.diagnose import Diagnosis, RankObservation, diagnose
 from allranks.hang.heartbeat import Heartbeat
+from allranks.launch.hang_limits import STEP, HangLimits
 from allranks.world import departures
 from allranks.world.base import World
 from allranks.world.codec import dumps, loads
@@ -85,12 +90,13 @@ class RankObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HangCase:
-    """A hang, with the reports that the judging rank has gathered."""
+    """A hang, with the reports that the judging rank has gathered. ``rule`` says which limit it exceeds."""
 
     limit: float
     seen: tuple[RankObservation, ...]
     snapshots: Mapping[int, RankSnapshot]
     diagnosis: Diagnosis
+    rule: str = ""
 
     @property
     def when(self) -> float:
@@ -110,16 +116,17 @@ class HangAlarm:
         world: World,
         observer: RankObserver,
         *,
-        limit: float,
+        limits: HangLimits,
         report: Callable[[HangCase], None],
         over: Callable[[], None] = lambda: None,
     ) -> None:
         self._world, self._store, self._observer = world, world.store, observer
-        self.limit = limit
+        self._limits = limits
+        self._limit = limits.step  # of this rank's stage
         self._report, self._over = report, over
         self._next = 1  # the hang that this rank will answer next
         self._waits_for: tuple[int, float] | None = None  # another's verdict on this hang, until then
-        self._due = limit
+        self._due = 0.0
         self._reported = self._judged = False
         self._well = 0  # beats since which this rank moves
         world.listener.on_wake(self.heard)
@@ -128,12 +135,13 @@ class HangAlarm:
         """Put this rank's heartbeat into the store, and start the protocol of a hang if this rank makes no progress."""
         heartbeat, number = self._observer.heartbeat(), self._next
         self._store.set(f"beat/{self._world.rank}", dumps(heartbeat.to_json()))
-        if heartbeat.still < self.limit / 2:
+        self._limit = self._limits.of(heartbeat.stage)
+        if heartbeat.still < self._limit / 2:
             return self._reset_after_progress()
         self._well = 0
         if self._waits_for is not None:
             self._read_verdict(*self._waits_for)
-        elif heartbeat.still >= self._due and not self._reported:
+        elif heartbeat.still >= max(self._limit, self._due) and not self._reported:
             self._claim_judge(number)
         return None
 
@@ -146,7 +154,7 @@ class HangAlarm:
             self._next += 1
 
     def _reset_after_progress(self) -> None:
-        self._due = self.limit
+        self._due = 0.0
         self._waits_for = None
         self._reported = False
         self._well += 1
@@ -159,39 +167,41 @@ class HangAlarm:
         judge = self._store.claim(f"hang/{number}/judge", mine)
         self._world.listener.wake()  # a judge that has claimed it may have died before it rang
         if judge == mine:
-            self._finish_judgement(reported=self._judge_hang(number))
+            self._finish_judgement(*self._judge_hang(number))
         else:
             self._waits_for = number, self._world.clock.now() + _VERDICT
 
     def _read_verdict(self, number: int, until: float) -> None:
         verdict = self._store.get(f"hang/{number}/verdict")
         if verdict is not None:
-            self._finish_judgement(reported=loads(verdict)["reported"])
+            known = loads(verdict)
+            self._finish_judgement(known["reported"], known["after"])
         elif self._world.clock.now() >= until:
             self._waits_for = None
 
-    def _finish_judgement(self, *, reported: bool) -> None:
+    def _finish_judgement(self, reported: bool, after: float) -> None:
         self._waits_for = None
         self._reported = reported
-        self._due += self.limit
+        self._due = max(after, max(self._limit, self._due) + self._limit)
 
-    def _judge_hang(self, number: int) -> bool:
-        """Find the ranks for which the others wait, and report the hang; return whether it was reported.
+    def _judge_hang(self, number: int) -> tuple[bool, float]:
+        """Find the ranks for which the others wait, and report the hang.
 
-        A hang counts as reported also if an earlier report has described it.
+        Return whether it was reported, and before how many seconds without progress it is not. A hang counts as
+        reported also if an earlier report has described it.
         """
         snapshots = self._gather_reports(number)
-        case = self._build_case(snapshots)
+        case, after = self._build_case(snapshots)
         stands = max((snapshot.heartbeat.still for snapshot in snapshots.values()), default=0.0)
-        too_early = case.diagnosis.at_work and stands < PATIENCE * self.limit
+        too_early = stands < after * (PATIENCE if case.diagnosis.at_work else 1)
         anybody = case.diagnosis.culprits or len(case.diagnosis.waiting) == self._world.size
         reported = bool(anybody) and not too_early
-        self._store.set(f"hang/{number}/verdict", dumps({"reported": reported}))
+        self._store.set(f"hang/{number}/verdict", dumps({"reported": reported, "after": after}))
         if reported and not self._is_known(case):
             self._judged = self._world.rank not in case.diagnosis.culprits
             self._store.set("hang/last", dumps(case.when))
             self._report(case)
-        return reported
+        return reported, after
 
     def _is_known(self, case: HangCase) -> bool:
         """Return whether the last report has described this hang: some rank has made no progress since that report.
@@ -228,7 +238,8 @@ class HangAlarm:
             except KeyTimeout:
                 continue
 
-    def _build_case(self, snapshots: Mapping[int, RankSnapshot]) -> HangCase:
+    def _build_case(self, snapshots: Mapping[int, RankSnapshot]) -> tuple[HangCase, float]:
+        """Return the case, and the limit of the stage of the ranks that cause the wait."""
         ended = departures.read_ended(self._store)
         near = {rank: state for snapshot in snapshots.values() for rank, state in snapshot.near.items()}
         last: dict[str, bytes] = {} if len(snapshots) == self._world.size else self._store.list("beat/")
@@ -237,7 +248,18 @@ class HangAlarm:
             snapshot, old = snapshots.get(rank), last.get(f"beat/{rank}")
             heartbeat = snapshot.heartbeat if snapshot else Heartbeat.from_json(loads(old)) if old else None
             # One that beats is not mute: its machine may only be too busy for an answer in time.
-            fresh = heartbeat is not None and now - heartbeat.when < self.limit / 2
+            fresh = heartbeat is not None and now - heartbeat.when < self._limits.shortest / 2
             calls, branch = (snapshot.calls, snapshot.branch) if snapshot else (NO_CALLS, "")
             seen.append(RankObservation(rank, heartbeat, fresh, ended.get(rank, ""), near.get(rank, ""), calls, branch))
-        return HangCase(self.limit, tuple(seen), snapshots, diagnose(seen, limit=self.limit))
+        diagnosis = diagnose(seen, limit=self._limit)
+        stage = self._slowest_stage(seen, diagnosis)
+        if self._limits.is_exact(stage):
+            diagnosis = replace(diagnosis, at_work=False)
+        case = HangCase(self._limit, tuple(seen), snapshots, diagnosis, self._limits.describe(stage))
+        return case, self._limits.of(stage)
+
+    def _slowest_stage(self, seen: Sequence[RankObservation], diagnosis: Diagnosis) -> str:
+        """Return the stage of the ranks that cause the wait, or else of all; of several, the one with most time."""
+        ranks = diagnosis.culprits or range(len(seen))
+        stages = [one.heartbeat.stage for rank in ranks if (one := seen[rank]).heartbeat and not one.ended]
+        return max(stages, key=self._limits.of, default=STEP.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
+from allranks import agent
 from allranks.hang.calls import CollectivesInFlight, RecentCalls
 
 
@@ -24,6 +25,18 @@ def recorded_collectives() -> RecentCalls:
     import allranks.hang.torch as adapter
 
     return adapter.recorded_collectives()
+
+
+def watch_first_step() -> None:
+    """Find out from now on when the first step of a torch optimizer ends. The training thread must call."""
+    if "torch.distributed" in sys.modules:
+        agent.load("allranks_agent_torch").watch_first_step()
+
+
+def is_before_first_step() -> bool:
+    """Return whether no step of a torch optimizer has ended; False if nobody watches that, and in programs of JAX."""
+    module = sys.modules.get("allranks_agent_torch")
+    return module is not None and module.has_ended_a_step is False
 
 
 def describe_group(name: str) -> str:

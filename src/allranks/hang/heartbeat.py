@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from allranks.world.progress import PYTHON, WAITS
+from allranks.launch.hang_limits import STEP
+from allranks.world.progress import CHECKPOINTS, PYTHON, WAITS
 
 # Phases that may take very long in one call, and are at work while their process is.
-PATIENT = frozenset(["compile", "save", "restore", "load"])
+PATIENT = CHECKPOINTS | {"compile"}
 # A process that uses fewer cores, and moves fewer bytes a second, does not work.
 _AT_WORK_CORES, _AT_WORK_BYTES = 0.1, 100e3
 
@@ -31,6 +32,7 @@ class Heartbeat:
     - ``peer``: the rank with which it moves data (send, recv); -1 for none.
     - ``limit``: after how many seconds its exchange times out; 0 if unknown.
     - ``lockstep``: whether its collectives are compared with those of the other ranks.
+    - ``stage``: the stage of the training, by its name in `allranks.launch.hang_limits`.
     """
 
     rank: int
@@ -53,6 +55,7 @@ class Heartbeat:
     peer: int = -1
     limit: float = 0.0
     lockstep: bool = False
+    stage: str = STEP.name
 
     @property
     def waits(self) -> bool:

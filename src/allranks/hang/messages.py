@@ -34,7 +34,7 @@ _REMEDIES: dict[str, str] = {
     "save": "Check the storage: is it full, slow or unreachable?",
     "restore": "Check the storage: is it slow or unreachable?",
     "load": "Check the storage: is it slow or unreachable?",
-    "compile": "It compiles. If that is normal, raise hang_after; else read its stack.",
+    "compile": "It compiles. If that is normal, raise --hang-first-step; else read its stack.",
     "collective": "Did all ranks make the same calls in one order? allranks run --guard, or allranks.lockstep, "
     "reports a difference before they hang.",
     "in lockstep": "Lockstep has found no difference so far. Compare the lines: is one of the ranks only slower?",
@@ -79,6 +79,8 @@ def hang_report(case: HangCase, hosts: Sequence[str], limits: Limits) -> str:
     verdicts, now = case.diagnosis.verdicts, case.when
     for rank in case.diagnosis.culprits[:MOST]:
         lines += [f"  {line}" for line in describe_culprit(case.seen[rank], verdicts[rank], hosts[rank], now)]
+    if case.rule:
+        lines.append(f"  {case.rule}")
     if (heartbeat := first_waiting(case)) is not None:
         lines += [f"  limit: {text}" for text in describe_timeouts(heartbeat, limits)]
     notes = {note: rank for rank, snapshot in sorted(case.snapshots.items(), reverse=True) for note in snapshot.notes}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from allranks.launch.hang_limits import CHECKPOINT, EVALUATION
 from allranks.world.progress import PYTHON
 
 
@@ -41,6 +42,19 @@ _SIGNS = (
     ("/torch/distributed/", "", "collective"),
 )
 
+# The same for the stages of a training. Here all frames are tried: an evaluation calls the user's code.
+_STAGE_SIGNS = (
+    ("/torch/distributed/checkpoint/", "", CHECKPOINT.name),
+    ("/torch/serialization.py", "save", CHECKPOINT.name),
+    ("/torch/serialization.py", "load", CHECKPOINT.name),
+    ("/orbax/checkpoint/", "", CHECKPOINT.name),
+    ("/safetensors/", "save", CHECKPOINT.name),
+    ("/safetensors/", "load", CHECKPOINT.name),
+    ("/pytorch/loops/evaluation_loop.py", "", EVALUATION.name),
+    ("/pytorch_lightning/loops/evaluation_loop.py", "", EVALUATION.name),
+    ("/transformers/trainer.py", "evaluation_loop", EVALUATION.name),
+)
+
 
 def classify_stack(stack: Sequence[Frame]) -> tuple[str, str]:
     """Return the phase of a stack, given from its innermost frame outwards, and the call in that phase.
@@ -58,6 +72,15 @@ def classify_stack(stack: Sequence[Frame]) -> tuple[str, str]:
                 library = "of JAX" if "/jax/" in path else "of torch"
                 return phase, library if frame.function.startswith("_") else frame.function
     return PYTHON, ""
+
+
+def stage_of_stack(stack: Sequence[Frame]) -> str:
+    """Return the stage of a training that a library's frames in a stack show; "" if none does."""
+    for frame in stack:
+        for path, function, stage in () if frame.users or frame.function == "<module>" else _STAGE_SIGNS:
+            if path in frame.file and function in frame.function:
+                return stage
+    return ""
 
 
 def innermost_users_line(stack: Sequence[Frame]) -> str:

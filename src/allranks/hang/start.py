@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from allranks.errors import AllranksError
 from allranks.gate.log import log
 from allranks.hang.watch import Listener, Policy, Watch, WatchSettings
+from allranks.launch.hang_limits import read_limits
 from allranks.launch.stall import DEFAULT_HANG_AFTER as DEFAULT_HANG_AFTER
 from allranks.world import detect
 from allranks.world.base import DEFAULT_TIMEOUT, World
@@ -31,7 +32,7 @@ def init(
     *,
     timeout: float = DEFAULT_TIMEOUT,
     fail_fast: bool = True,
-    hang_after: float = DEFAULT_HANG_AFTER,
+    hang_after: float | Mapping[str, float] = DEFAULT_HANG_AFTER,
     on_hang: str = "warn",
 ) -> World:
     """Join the other ranks and return the world; a world of one if there are no signs of others. Every rank must call.
@@ -45,11 +46,13 @@ def init(
     - ``timeout`` is in seconds, for joining and as the default of the world's exchanges.
     - ``fail_fast``: the failure of one rank ends all ranks within seconds, with the first failure on stderr.
     - ``hang_after`` (seconds; 0: never): if ranks have shown no progress for so long, one report goes to stderr. It
-      names the rank for which the others wait, where that rank is, and what to do.
+      names the rank for which the others wait, where that rank is, and what to do. ``{"step": 240, "first_step": 1800,
+      "evaluation": 600, "checkpoint": 900}`` sets it for each stage of a training; a stage that is not given has the
+      value of ``step``.
     - ``on_hang`` is what happens after that report: ``warn`` continues, ``end`` ends all ranks with exit code 75.
 
     ALLRANKS_HANG_AFTER and ALLRANKS_ON_HANG in the environment (``allranks run --hang-after --on-hang``) override the
-    last two arguments.
+    last two arguments, as do the variables of the other stages.
 
     Raises ContradictingSigns if two parts of the environment cannot both be true.
 
@@ -99,20 +102,15 @@ def substitute(world: World, listener: Listener, stop: Callable[[], None]) -> bo
     return True
 
 
-def _watch_settings(hang_after: float, on_hang: str) -> WatchSettings | None:
-    after = os.environ.get("ALLRANKS_HANG_AFTER", hang_after)
+def _watch_settings(hang_after: float | Mapping[str, float], on_hang: str) -> WatchSettings | None:
     policy = os.environ.get("ALLRANKS_ON_HANG", on_hang)
+    if policy not in _POLICIES:
+        raise AllranksError(f"init: on_hang is {policy!r}: expected 'warn' or 'end'.")
     try:
-        limit = float(after)
-    except ValueError:
-        limit = -1.0
-    if not 0 <= limit < float("inf") or policy not in _POLICIES:
-        raise AllranksError(
-            f"init: hang_after is {after!r} and on_hang is {policy!r}: expected a number of seconds, and 'warn' or "
-            "'end'.",
-            remedy="hang_after is in seconds, 0 for never; on_hang is warn or end.",
-        )
-    return WatchSettings(limit, _POLICIES[policy]) if limit else None
+        limits = read_limits(hang_after, os.environ)
+    except ValueError as error:
+        raise AllranksError(f"init: {error}.", remedy="hang_after is in seconds, 0 for never.") from error
+    return None if limits is None else WatchSettings(limits, _POLICIES[policy])
 
 
 def _start_watch(world: World, settings: WatchSettings | None) -> Watch | None:

@@ -15,18 +15,19 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 from allranks.hang import kernel, stacks
 from allranks.hang.callee import waits_for_device
 from allranks.hang.calls import CollectivesInFlight
-from allranks.hang.detect import collectives_in_flight, describe_group, in_lockstep, peer_of
+from allranks.hang.detect import collectives_in_flight, describe_group, in_lockstep, is_before_first_step, peer_of
 from allranks.hang.heartbeat import Heartbeat
-from allranks.hang.sites import classify_stack, innermost_users_line
+from allranks.hang.sites import Frame, classify_stack, innermost_users_line, stage_of_stack
 from allranks.hang.stragglers import BusyTime
-from allranks.world.progress import PYTHON, WAITS, Progress, progress
+from allranks.launch.hang_limits import CHECKPOINT, FIRST_STEP, STEP
+from allranks.world.progress import CHECKPOINTS, PYTHON, WAITS, Progress, progress
 
 # Over how many looks the use of cores and files is taken.
 _LOOKS = 10
@@ -101,6 +102,7 @@ class TrainingThread:
             peer=peer,
             limit=self._progress.limit if stamped and phase == "exchange" else 0.0,
             lockstep=in_lockstep(),
+            stage=self._stage(phase, stack),
         )
 
     def pace(self) -> None:
@@ -123,6 +125,15 @@ class TrainingThread:
         signs = (stamps,) if stamped else (stamps, at, kernel.count_context_switches(self._native))
         if signs != self._signs:
             self._signs, self._moved = signs, now
+
+    def _stage(self, phase: str, stack: Sequence[Frame]) -> str:
+        """Return the stage of the training: what allranks and the libraries know, never the time that it takes."""
+        known = self._progress.stage or stage_of_stack(stack)
+        if phase in CHECKPOINTS or known == CHECKPOINT.name:
+            return CHECKPOINT.name
+        if phase == "compile":
+            return FIRST_STEP.name
+        return known or (FIRST_STEP.name if is_before_first_step() else STEP.name)
 
     def _transfer_partners(
         self, what: str, frame: FrameType | None, begun: CollectivesInFlight | None

@@ -27,12 +27,13 @@ from allranks.hang import endpoint, kernel, messages, stacks
 from allranks.hang.alarm import HangAlarm, HangCase, RankSnapshot
 from allranks.hang.branches import rank_branch
 from allranks.hang.calls import NO_CALLS
-from allranks.hang.detect import recorded_collectives, torch_timeout
+from allranks.hang.detect import recorded_collectives, torch_timeout, watch_first_step
 from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.limits import Limits
 from allranks.hang.sites import classify_stack, innermost_users_line
 from allranks.hang.stragglers import Straggler, stragglers
 from allranks.hang.training_thread import TrainingThread, collectives_of
+from allranks.launch.hang_limits import HangLimits
 from allranks.world import departures
 from allranks.world.base import World
 from allranks.world.codec import loads
@@ -56,10 +57,10 @@ _LEAVING = 2.0
 class WatchSettings:
     """The settings of the watch.
 
-    ``limit``: for how many seconds a rank may make no progress. ``policy``: what happens after the report of a hang.
+    ``limits``: for how many seconds a rank may make no progress. ``policy``: what happens after the report of a hang.
     """
 
-    limit: float
+    limits: HangLimits
     policy: Policy
 
 
@@ -87,7 +88,7 @@ class Watch:
 
     def __init__(self, world: World, listener: Listener, settings: WatchSettings) -> None:
         self._world, self._listener, self._settings = world, listener, settings
-        self._every = heartbeat_period(settings.limit, world.size)
+        self._every = heartbeat_period(settings.limits.shortest, world.size)
         self._training_thread = TrainingThread(world.rank)
         self._heartbeat = self._training_thread.heartbeat()
         self._looking = threading.Lock()
@@ -105,6 +106,8 @@ class Watch:
         ]
 
     def start(self) -> None:
+        if self._world.identity.backend == "torch":
+            watch_first_step()
         mine = f"{os.getpid():x}{time.time_ns():x}"[-12:]
         self._job = self._world.store.claim("hang/job", mine.encode()).decode()
         self._open_endpoint()
@@ -180,11 +183,11 @@ class Watch:
             if self._dump.tell():
                 self._dump.seek(0)
                 self._dump.truncate()
-            faulthandler.dump_traceback_later(max(1.0, 0.9 * self._settings.limit), file=self._dump)
+            faulthandler.dump_traceback_later(max(1.0, 0.9 * self._settings.limits.shortest), file=self._dump)
 
     def _check_store(self) -> None:
         """Report a hang that the heartbeat thread cannot report: the store does not answer, and this rank is stuck."""
-        asked, limit = self._asked, self._settings.limit
+        asked, limit = self._asked, self._settings.limits.of(self._heartbeat.stage)
         if asked is None or time.monotonic() - asked < limit or self._heartbeat.still < limit or self._said_so:
             return
         self._said_so = True
@@ -210,7 +213,7 @@ class Watch:
     def _send_heartbeats(self) -> None:
         try:
             alarm = HangAlarm(
-                self._world, self, limit=self._settings.limit, report=self._report_hang, over=self._report_end
+                self._world, self, limits=self._settings.limits, report=self._report_hang, over=self._report_end
             )
             while not self._over.is_set():
                 self._asked = time.monotonic()
@@ -306,7 +309,12 @@ class Watch:
             heartbeats = self._world.store.list("beat/").values()
             ended = {str(rank): why for rank, why in departures.read_ended(self._world.store).items()}
             return {"beats": [loads(text) for text in heartbeats], "ended": ended}
-        me = {**asdict(self._world.identity), "pid": os.getpid(), "command": sys.argv, "limit": self._settings.limit}
+        me = {
+            **asdict(self._world.identity),
+            "pid": os.getpid(),
+            "command": sys.argv,
+            "limit": self._settings.limits.step,
+        }
         return {"rank": me, "sight": self.snapshot(threads=bool(question.get("threads"))).to_json()}
 
 

@@ -77,7 +77,7 @@ class Ranks(TrainerCallback):  # type: ignore[misc]  # mypy does not follow tran
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        progress.doing("evaluation")
+        progress.doing("evaluation", stage="evaluation")
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

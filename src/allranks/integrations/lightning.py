@@ -114,7 +114,7 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
         self._load_once(trainer, pl_module)
 
     def on_validation_batch_start(self, *_: Any, **__: Any) -> None:
-        progress.doing("validation")
+        progress.doing("validation", stage="evaluation")
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._load_once(trainer, pl_module)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from allranks.launch.hang_limits import OTHER_STAGES, STEP
 from allranks.launch.job import Job, Style
 from allranks.launch.placement import Placement
 
@@ -25,7 +26,12 @@ LAUNCHER_VARIABLES = frozenset(
     ]
 )
 # Settings of the user for the ranks.
-USER_SETTINGS = ("ALLRANKS_HANG_AFTER", "ALLRANKS_MEMORY_FOLDER", "ALLRANKS_ON_HANG")
+USER_SETTINGS = (
+    "ALLRANKS_MEMORY_FOLDER",
+    "ALLRANKS_ON_HANG",
+    STEP.variable,
+    *(stage.variable for stage in OTHER_STAGES),
+)
 # Nothing that a rank inherits may make the fork server take itself for one.
 RANK_ONLY = ("ALLRANKS_",)
 LAUNCHER_PREFIXES = ("ALLRANKS_", "TORCHELASTIC_", "SLURM_STEP_", "OMPI_", "PMIX_", "PMI_")
@@ -145,7 +151,8 @@ def _agent_variables(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
         **{name: site.base[name] for name in USER_SETTINGS if name in site.base},
         **({"ALLRANKS_GUARD": _guard_mode(job)} if job.guard else {}),
         **({"ALLRANKS_PROBE": job.probe} if job.probe else {}),
-        **({} if job.hang_after is None else {"ALLRANKS_HANG_AFTER": f"{job.hang_after:g}"}),
+        **({} if job.hang_after is None else {STEP.variable: f"{job.hang_after:g}"}),
+        **{one.variable: f"{job.hang_limits[one.name]:g}" for one in OTHER_STAGES if one.name in job.hang_limits},
         **({} if job.on_hang is None else {"ALLRANKS_ON_HANG": job.on_hang}),
     }
 

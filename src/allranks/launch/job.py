@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 Style = Literal["default", "torchrun", "slurm", "ompi"]
@@ -107,6 +107,7 @@ class Job:
     - ``guard``: guard the program even if it does not import allranks.
     - ``guard_any_line``: ranks may start one collective from different lines.
     - ``hang_after`` (seconds, 0 for never), ``on_hang``: override the program's settings (None: do not).
+    - ``hang_limits``: the same for other stages than a training step, by name (`allranks.launch.hang_limits`).
     - ``probe``: what a rehearsal sends to the probe in each rank ("": no probe).
     - ``restart``: the number of starts before this one. ``restarts``: how many are allowed.
     - ``reason``: why the job was started again.
@@ -124,6 +125,7 @@ class Job:
     rendezvous_timeout: float | None = None
     xla_flags: tuple[str, ...] = ()
     hang_after: float | None = None
+    hang_limits: Mapping[str, float] = field(default_factory=dict)
     guard: bool = False
     guard_any_line: bool = False
     on_hang: str | None = None

@@ -13,6 +13,8 @@ PYTHON = "python"  # the phase outside of all calls that stamp
 # Phases in which a rank waits for the others. Every rank enters them in one order, so how many it entered is how far
 # it is.
 WAITS = frozenset(["collective", "exchange"])
+# Phases in which the state of the training is written or read.
+CHECKPOINTS = frozenset(["save", "restore", "load"])
 
 
 # A phase of one word (python, exchange, collective, compile, data, save, restore), the call or ticket that it is in (of
@@ -31,9 +33,10 @@ class Progress:
     - ``step``: the last step that the program reported.
     - ``saved``: the last step that a Checkpointer has saved or restored.
     - ``limit``: the timeout of the exchange that was entered last, in seconds.
+    - ``stage``: what the calls in between belong to: ``checkpoint``, ``evaluation``, or "" for the training.
     """
 
-    __slots__ = ("calls", "last", "limit", "mark", "saved", "step", "waited", "waits")
+    __slots__ = ("calls", "last", "limit", "mark", "saved", "stage", "step", "waited", "waits")
 
     def __init__(self) -> None:
         self.step: int | None = None
@@ -42,6 +45,7 @@ class Progress:
         self.waits = 0
         self.waited = 0.0
         self.limit = 0.0
+        self.stage = ""
         self.mark: Mark = (PYTHON, "", monotonic())
         self.last: Mark = self.mark
 
@@ -62,9 +66,10 @@ class Progress:
         self.last = ended
         self.mark = (before[0], before[1], now)
 
-    def doing(self, what: str, *, step: int | None = None) -> None:
-        """Record what the program does in its own Python code (e.g. ``validation``), and its step if that is known."""
+    def doing(self, what: str, *, step: int | None = None, stage: str = "") -> None:
+        """Record what the program does in its own Python code (e.g. ``validation``), its step if known, its stage."""
         self.calls += 1
+        self.stage = stage
         self.mark = (PYTHON, what, monotonic())
         if step is not None:
             self.step = step
@@ -72,10 +77,12 @@ class Progress:
     @contextmanager
     def inside(self, phase: str, what: str) -> Iterator[None]:
         """Enter a phase, and leave it at the end of the ``with`` block."""
-        before = self.enter(phase, what)
+        before, stage = self.enter(phase, what), self.stage
+        self.stage = "checkpoint" if phase in CHECKPOINTS else stage
         try:
             yield
         finally:
+            self.stage = stage
             self.leave(before)
 
 

@@ -1,5 +1,6 @@
 """Trains as a program does that has never heard of allranks: ``unmodified.py FRAMEWORK [what happens to rank 1]``."""
 
+import io
 import sys
 import time
 
@@ -36,6 +37,30 @@ else:
 
 def sleeps():
     time.sleep(3600)
+
+
+def evaluates():
+    from allranks.hang import evaluation
+
+    with evaluation():
+        sleeps()
+
+
+class Full(io.BytesIO):
+    def write(self, data):
+        del data
+        sleeps()
+
+
+def saves():
+    torch.save({"w": torch.ones(1)}, Full())
+
+
+def sleeps_after_a_step():
+    weight = torch.ones(1, requires_grad=True)
+    weight.grad = torch.ones(1)
+    torch.optim.SGD([weight]).step()
+    sleeps()
 
 
 if fault == "joins_late":
