@@ -231,6 +231,17 @@ def test_a_hang_on_another_host_is_named_in_a_script_that_does_not_import_us(hos
     assert len(re.findall(named, job.stdout, re.M)) == 4, job.stdout
 
 
+@pytest.mark.soak
+@pytest.mark.needs("torch")
+def test_a_slow_host_is_named_by_host_0(start: object) -> None:
+    """Rank 1, on the other host, takes longer for each step."""
+    program = Path(__file__).parents[1] / "hang" / "programs" / "unmodified.py"
+    job = start("-n", 1, "--hang-after", 2, program, "torch", "slow", 450, names=("h0", "h1"))  # type: ignore[operator]
+    assert set(job.codes().values()) == {0}, job.all_text()
+    assert re.search(r"^SLOW: rank 1 \(host h1\) is late: in collectives it waits \d%", job.text("h0"), re.M)
+    assert "SLOW" not in job.text("h1"), job.all_text()
+
+
 HANG = """\
 import threading
 import jax, numpy as np

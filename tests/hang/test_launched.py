@@ -96,6 +96,27 @@ def test_a_longer_limit_of_its_stage_is_waited_for(stage: str) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("others", [(), ("healthy",)])
+@pytest.mark.parametrize(
+    ("framework", "ranks"),
+    [
+        pytest.param("torch", 2, marks=pytest.mark.needs("torch")),
+        pytest.param("torch", 4, marks=pytest.mark.needs("torch")),
+        pytest.param("jax", 3, marks=pytest.mark.needs("jax")),
+    ],
+)
+def test_a_slow_rank_is_named_at_the_end(framework: str, ranks: int, others: tuple[str, ...]) -> None:
+    """Rank 1 takes longer for each step, of a job of a minute; a healthy one has no such line."""
+    steps = 1500 if others else 450
+    job = run(PROGRAM, framework, "slow", steps, *others, ranks=ranks, options=("--hang-after", 2, "--timeout", 100))
+    out = job.ranks[0].text
+    assert job.codes == [0], job
+    said = re.findall(r"^SLOW: (.*) is late: in collectives it waits \d+% of the time, the other ranks \d+%", out, re.M)
+    assert len(said) == (0 if others else 1), job
+    assert all(re.fullmatch(r"rank 1 \(host \S+\)", one) for one in said), job
+
+
+@pytest.mark.soak
 @pytest.mark.needs("torch")
 def test_hang_after_0_turns_the_watch_off() -> None:
     """Nothing is said until the time is over."""

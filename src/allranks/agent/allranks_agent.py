@@ -14,7 +14,7 @@ calls, in the forked child (the second ends it; SystemExit(0) must pass through 
     allranks_agent.finish(code)                     # ends the process, by SystemExit(0) if the code is 0
 
 The messages to the launcher (one JSON object per datagram, each with kind, rank, pid and time):
-- started; joining (backend); joined (backend, size: how many ranks have joined).
+- started; joining (backend); joined (backend, size: how many ranks have joined). waits (...): a `WaitReport`.
 - failed (failure, waits): the rank waits to be released, unless only a thread of it has failed, or it hangs.
 - failing (failure, explains: it is the cause of the failures before), exiting (failure; or null and where, with exit
   code 0): an exception is shown, or the process ends (os._exit, os.abort). The launcher acts on the end itself.

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from allranks.hang.heartbeat import Heartbeat
+
 WINDOW = 30  # steps
 SLOW = 1.10  # times the median of all ranks
 # A difference that is smaller than so many of its standard errors may be chance.
@@ -52,6 +54,21 @@ class BusyTime:
         middle = statistics.median(busy)
         spread = statistics.median(abs(seconds - middle) for seconds in busy)
         return middle, _ERROR * spread / math.sqrt(len(busy))
+
+
+class WaitCount:
+    """Count how often the training thread of this rank is seen to wait for the other ranks."""
+
+    def __init__(self) -> None:
+        self.samples = self.waits = self.begun = 0
+        self._last = 0.0
+
+    def record(self, heartbeat: Heartbeat) -> None:
+        """Count a heartbeat. A rank that waits, and has made progress since the last one, has begun another wait."""
+        since_last, self._last = heartbeat.when - self._last, heartbeat.when
+        self.samples += 1
+        self.waits += heartbeat.waits
+        self.begun += heartbeat.waits and heartbeat.still < since_last
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import random
 import select
 import signal
 import sys
@@ -31,7 +32,7 @@ from allranks.hang.detect import recorded_collectives, torch_timeout, watch_firs
 from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.limits import Limits
 from allranks.hang.sites import classify_stack, innermost_users_line
-from allranks.hang.stragglers import Straggler, stragglers
+from allranks.hang.stragglers import Straggler, WaitCount, stragglers
 from allranks.hang.training_thread import TrainingThread, collectives_of
 from allranks.launch.hang_limits import HangLimits
 from allranks.world import departures
@@ -45,6 +46,7 @@ EXIT_CODE = 75
 # Beats are this long apart, in seconds: in a large world longer, so that the store serves as many a second.
 _EVERY, _MOST_BEATS = 1.0, 1000
 _PACE = 0.25
+_SAMPLES_PER_REPORT = 15
 # A larger world is not looked through for stragglers: its beats are too many to be read every second.
 _MOST_PACES = 256
 # Of a process, as proc(5) has them: stopped, traced, gone, not collected yet.
@@ -96,6 +98,7 @@ class Watch:
         self._asked: float | None = None  # since when the store has not answered
         self._said_so = False
         self._slow: dict[int, Straggler] = {}
+        self._wait_count = WaitCount()
         self._endpoint: endpoint.Endpoint | None = None
         self._dump: BinaryIO | None = None
         self._job = ""
@@ -161,21 +164,33 @@ class Watch:
     # The thread that looks.
 
     def _take_snapshots(self) -> None:
-        due = time.monotonic()
+        due, spread = time.monotonic(), random.Random()
         watched: list[Any] = [self._wake, *([] if self._endpoint is None else [self._endpoint])]
         while not self._over.is_set():
             if (
-                self._endpoint in select.select(watched, [], [], min(_PACE, self._every))[0]
+                self._endpoint
+                in select.select(watched, [], [], max(0.0, min(_PACE, self._every, due - time.monotonic())))[0]
                 and self._endpoint is not None
             ):
                 self._endpoint.accept_one()
             self._training_thread.pace()
             if time.monotonic() >= due:
-                due = time.monotonic() + self._every
+                # At no regular times: each look would find a step of as many seconds at the same point.
+                due = time.monotonic() + self._every * spread.uniform(0.75, 1.25)
                 with self._looking:
                     self._heartbeat = self._training_thread.heartbeat()
+                self._count_waits()
                 self._arm_stack_timer()
                 self._check_store()
+
+    def _count_waits(self) -> None:
+        """Count whether this look finds the rank in a wait; report the counts to the launcher now and then."""
+        count = self._wait_count
+        count.record(self._heartbeat)
+        if count.samples % _SAMPLES_PER_REPORT == 0 and "ALLRANKS_CONTROL" in os.environ:
+            agent.load().report(
+                "waits", samples=count.samples, waits=count.waits, begun=count.begun, period=self._every
+            )
 
     def _arm_stack_timer(self) -> None:
         """Arm a timer in C that writes all stacks if this thread does not run again in time, e.g. without the GIL."""

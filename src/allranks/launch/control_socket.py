@@ -13,11 +13,11 @@ from types import TracebackType
 from typing import Any
 
 from allranks.failure import Failure
-from allranks.launch.events import Joined, Joining, RankFailed, RankFailing, RankLeft, SaveReport
+from allranks.launch.events import Joined, Joining, RankFailed, RankFailing, RankLeft, SaveReport, WaitReport
 
 LARGEST = 1 << 20
 LONGEST_PATH = 90  # bytes; a socket's path may have 107
-AgentReport = Joining | Joined | SaveReport | RankFailing | RankFailed | RankLeft
+AgentReport = Joining | Joined | SaveReport | WaitReport | RankFailing | RankFailed | RankLeft
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,9 @@ def read(data: bytes) -> AgentReport | AgentStarted | None:
             return SaveReport(rank, saves_on_sigterm=bool(fields["saves"]))
         if kind == "saved":
             return SaveReport(rank, step=int(fields["step"]))
+        if kind == "waits":
+            samples, waits, begun = (int(fields[name]) for name in ("samples", "waits", "begun"))
+            return WaitReport(rank, samples, waits, begun, float(fields["period"]))
         if kind == "joining":
             return Joining(rank)
         if kind == "joined":

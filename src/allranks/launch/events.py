@@ -130,7 +130,22 @@ class ForkServerLost:
     """The fork server has ended, and the kernel has killed the ranks with it."""
 
 
-Event = (
+@dataclass(frozen=True, slots=True)
+class WaitReport:
+    """How often the rank was seen to wait for others, since its start.
+
+    - ``samples``: how often its training thread was observed, every ``period`` seconds.
+    - ``waits``: how many samples found it in a collective. ``begun``: how many waits had begun between two samples.
+    """
+
+    rank: int
+    samples: int
+    waits: int
+    begun: int
+    period: float
+
+
+SupervisorEvent = (
     RankStarted
     | Joining
     | Joined
@@ -144,7 +159,8 @@ Event = (
     | Tick
     | ForkServerLost
 )
-EVENTS: tuple[type[Event], ...] = get_args(Event)
+EVENTS: tuple[type[SupervisorEvent], ...] = get_args(SupervisorEvent)
+Event = SupervisorEvent | WaitReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ class Ending:
     - ``stopped``: the ranks that the launcher ended.
     - ``reported``: the first failure that each rank reported itself.
     - ``saved``: the last step that all ranks have saved, as far as they reported it.
+    - ``slow``: lines about ranks for which the others waited again and again.
     """
 
     exit_code: int
@@ -26,6 +27,7 @@ class Ending:
     stopped: frozenset[int] = frozenset()
     reported: Mapping[int, Failure] = field(default_factory=dict)
     saved: int | None = None
+    slow: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class JobResult:
 
     ``restarts`` are the failures after which the job was started again, before this end. ``unjoined`` is the framework
     of ranks that all ended normally and never joined each other; "" if they joined. ``saved`` is the last step that all
-    ranks have saved, as far as they reported it.
+    ranks have saved, as far as they reported it. ``slow`` are lines about slow ranks.
     """
 
     exit_code: int
@@ -68,6 +70,7 @@ class JobResult:
     restarts: tuple[Failure, ...] = ()
     unjoined: str = ""
     saved: int | None = None
+    slow: tuple[str, ...] = ()
 
     @property
     def signal(self) -> int:

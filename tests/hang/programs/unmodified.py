@@ -69,6 +69,11 @@ if fault == "joins_late":
     time.sleep(1.5)  # meanwhile the watch has begun
     allranks.init(hang_after=2)
     fault = "sleeps"
+if fault == "slow":  # rank 1; or with a number behind it, none
+    for _ in range(int(sys.argv[3])):
+        total()
+        time.sleep(0.15 if rank == 1 and len(sys.argv) == 4 else 0.02)
+    fault = ""
 for step in range(STEPS):
     total()
     if step == FAULT_AT and rank == 1 and fault:

@@ -395,6 +395,4 @@ class _EventLoop:
             for number, rank in self._ranks.items()
         )
         seconds = time.monotonic() - self._start
-        return JobResult(
-            exit_code, ranks, end.first_failure, end.cause, seconds, unjoined=end.unjoined, saved=end.saved
-        )
+        return JobResult(exit_code, ranks, end.first_failure, end.cause, seconds, (), end.unjoined, end.saved, end.slow)

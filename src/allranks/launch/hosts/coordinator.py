@@ -22,12 +22,14 @@ from allranks.launch.events import (
     LocateRanks,
     MarkFailed,
     NotifyPeers,
+    Print,
     RankExited,
     RankFailed,
     RankFailing,
     Signal,
     Terminated,
     Tick,
+    WaitReport,
 )
 from allranks.launch.hosts.limits import DEFAULT, HostLimits
 from allranks.launch.hosts.messages import (
@@ -44,6 +46,7 @@ from allranks.launch.limits import Limits, Phase
 from allranks.launch.placement import Placement
 from allranks.launch.result import Ending, RankResult
 from allranks.launch.saves import Saves
+from allranks.launch.slow_ranks import SlowRanks
 from allranks.launch.supervise import Supervisor
 
 KEEPER_KILLED = "the process that keeps the ranks was killed"
@@ -76,6 +79,7 @@ class Coordinator:
         self._supervisor = Supervisor(
             placement.size, now=now, limits=limits, host=placement.hosts[0], cwd=cwd, saves=self._saves
         )
+        self._slow_ranks, self._reported_slow = SlowRanks(placement), set[int]()
         self._limits, self._wall, self._now = host_limits, wall, now
         self._pause = 0.0  # how long this launcher itself was stopped
         self._heard = dict.fromkeys(range(1, len(placement.hosts)), now)
@@ -154,6 +158,7 @@ class Coordinator:
             frozenset(rank for rank, end in supervisor.exits.items() if end.stopped_by_us),
             {one.failure.rank: self._with_host(one.failure) for one in reversed(supervisor.reports)},
             self._saves.step,
+            self._slow_ranks.lines(),
         )
 
     def _advance(self, now: float) -> None:
@@ -164,11 +169,20 @@ class Coordinator:
     def _handle(self, event: Event, host: int) -> list[Action]:
         if isinstance(event, RankFailing | RankFailed) and not 0 <= event.failure.rank < self.placement.size:
             return []  # no agent of ours says that
+        if isinstance(event, WaitReport):
+            return self._note_waits(event)
         if isinstance(event, ForkServerLost) and len(self.placement.hosts) > 1:
             return self._lose_ranks(host, KEEPER_KILLED, self._now)
         if isinstance(event, Interrupted | Terminated) and self._is_repeated_elsewhere(event, host):
             return []
         return self._supervisor.on(event, self._now)
+
+    def _note_waits(self, event: WaitReport) -> list[Action]:
+        """Record how often a rank waits; report ranks that are slow for the first time."""
+        self._slow_ranks.note(event)
+        slow = {one.rank for one in self._slow_ranks.slow()}
+        is_new, self._reported_slow = bool(slow - self._reported_slow), self._reported_slow | slow
+        return [Print(line, notice=True) for line in self._slow_ranks.lines()] if is_new else []
 
     def _is_repeated_elsewhere(self, event: Interrupted | Terminated, host: int) -> bool:
         """Return whether another host got the signal before, and this one gets it for the first time.

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin
 
 from allranks.failure import Failure
-from allranks.launch import events
 from allranks.launch.events import Action, Event
 from allranks.launch.limits import Phase
 from allranks.launch.result import RankResult
@@ -166,7 +165,7 @@ Message = (
     | Goodbye
 )
 _KINDS: dict[str, type[Any]] = {
-    one.__name__: one for one in (*get_args(Message), *events.EVENTS, *get_args(Action), Failure, RankResult)
+    one.__name__: one for one in (*get_args(Message), *get_args(Event), *get_args(Action), Failure, RankResult)
 }
 
 
