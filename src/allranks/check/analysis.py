@@ -1,0 +1,222 @@
+"""A project run for four ranks: its entries, what each reaches, where ranks part. What the rules ask."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from allranks.check.knowledge.tables import Knowledge, load
+from allranks.check.project.modules import Modules
+from allranks.check.simulate.simulator import Simulator
+from allranks.check.simulate.values import Class, Function, ModuleObject, Object, Value
+from allranks.check.sources.source import is_test
+from allranks.check.traces.compare import Divergence, compare
+from allranks.check.traces.nodes import Result
+from allranks.check.traces.walk import Reach, walk
+
+Kind: TypeAlias = Literal["program", "function", "hook"]
+_STRONG = frozenset(["sign initialise", "sign wrap", "sign sample"])
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_SEEDS = re.compile(r"\b(seed_everything|set_seed|manual_seed|random\.seed|seed_all|set_random_seed|fix_seed)\s*\(")
+_SHARDS = re.compile(r"fsdp|fully_?shard|deepspeed|zero_?stage|zero3|DTensor|distribute_tensor", re.IGNORECASE)
+# Methods that a framework calls on every process, by their names.
+_HOOK = re.compile(
+    r"(write_)?on_\w+|(before|after)_\w+|\w+_start|\w+_step|\w+_dataloader|\w+_end|configure_\w+|setup|teardown|forward"
+    r"|compute_loss|evaluate|predict|log|(evaluation|prediction)_loop|\w+_checkpoint|save_model|_save\w*|_load\w*"
+)
+
+
+@dataclass(slots=True, eq=False)
+class Root:
+    """Where a run begins: a program, a function that nobody calls, or a method that a framework calls.
+
+    ``active``: something on its way shows that it runs as several processes. ``sure``: it is known to run so; else what
+    it does has low confidence.
+    """
+
+    result: Result
+    kind: Kind
+    reached: list[Reach] = field(default_factory=list)
+    parted: list[Divergence] = field(default_factory=list)
+    signs: frozenset[str] = frozenset()
+    active: bool = False
+    sure: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Analysis:
+    """All that was found out. ``unfollowed``: calls of programs that lead nowhere, by their place."""
+
+    roots: list[Root]
+    simulator: Simulator
+    trees: Mapping[str, ast.Module]
+
+    def reached(self, *kinds: str) -> Iterator[tuple[Root, Reach]]:
+        """Yield what is reached of these kinds, each place once: the surest way to it."""
+        best: dict[tuple[str, tuple[int, int, int, int], str], tuple[tuple[bool, ...], Root, Reach]] = {}
+        for root in self.roots:
+            for reach in root.reached:
+                if kinds and reach.call.kind not in kinds:
+                    continue
+                key = (reach.call.path, reach.call.span, reach.call.name)
+                rank = (root.active and reach.everyone and not reach.ordered, root.active, root.sure, reach.everyone)
+                if key not in best or rank > best[key][0]:
+                    best[key] = (rank, root, reach)
+        yield from ((root, reach) for _, root, reach in best.values())
+
+
+def analyse(
+    trees: Mapping[str, ast.Module],
+    texts: Mapping[str, str],
+    *,
+    launched: Collection[str] = (),
+    alone: Collection[str] = (),
+    everywhere: bool = False,
+    entries: Collection[str] = (),
+    watched: Collection[str] = (),
+    knowledge: Knowledge | None = None,
+) -> Analysis:
+    """Run the files of a project.
+
+    - ``launched``, ``alone``: programs that the project's scripts start as several processes, or as one.
+    - ``everywhere``: the user says that everything runs as several. ``entries``: files that the user says are started.
+    """
+    knowledge = knowledge or load()
+    shards = any(_SHARDS.search(text) for text in texts.values())
+    seeded = any(_SEEDS.search(text) for text in texts.values())
+    modules = Modules.of(trees, installed=knowledge.installed)
+    simulator = Simulator(trees, modules, knowledge, watched=watched, shards=shards, seeded=seeded)
+    roots = [Root(simulator.run_program(path), "program") for path in _programs(trees, modules, entries)]
+    roots += _rest(simulator, trees, texts.values())
+    for root in roots:
+        root.reached = walk(root.result)
+        root.parted = compare(root.result)
+        root.signs = frozenset(reach.call.kind for reach in root.reached if reach.call.kind[:4] in ("sign", "meet"))
+    _judge(roots, launched, alone, everywhere=everywhere)
+    return Analysis(roots, simulator, trees)
+
+
+def _judge(roots: Iterable[Root], launched: Collection[str], alone: Collection[str], *, everywhere: bool) -> None:
+    """Say of each entry whether it runs as several processes."""
+    for root in roots:
+        started = root.result.path in launched
+        strong = bool(root.signs & _STRONG)
+        asks = bool(root.signs & {"sign rank", "meet"})
+        root.active = everywhere or started or strong or asks
+        single = root.result.path in alone and not started and "sign launch" not in root.signs
+        if root.kind == "program":
+            root.sure = everywhere or started or ((strong or "meet" in root.signs or asks) and not single)
+        elif root.kind == "hook":
+            root.sure = root.active = True
+        else:
+            root.sure = everywhere or strong
+
+
+def _programs(trees: Mapping[str, ast.Module], modules: Modules, entries: Collection[str]) -> Iterator[str]:
+    """Yield the files that are started: they have a main guard, or do something and nobody imports them."""
+    imported: set[str] = set()
+    for path, tree in trees.items():
+        for node in tree.body:
+            for dotted in _imports(node):
+                if (found := modules.find(dotted, path)) is not None:
+                    imported.add(found)
+    for path, tree in trees.items():
+        if is_test(path) and path not in entries:
+            continue
+        if (
+            path in entries
+            or _has_guard(tree)
+            or path.endswith("__main__.py")
+            or (path not in imported and not path.endswith("__init__.py") and any(map(_acts, tree.body)))
+        ):
+            yield path
+
+
+def _imports(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = "." * node.level + (node.module or "")
+        yield base
+        joint = "" if base.endswith(".") or not base else "."
+        yield from (f"{base}{joint}{alias.name}" for alias in node.names)
+
+
+def _has_guard(tree: ast.Module) -> bool:
+    return any(
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Compare)
+        and isinstance(node.test.left, ast.Name)
+        and node.test.left.id == "__name__"
+        for node in tree.body
+    )
+
+
+def _acts(node: ast.stmt) -> bool:
+    """Whether a statement of a module does something: a loop, a context, or a call whose result nobody keeps."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Call)
+    return isinstance(node, ast.For | ast.While | ast.With)
+
+
+def _rest(simulator: Simulator, trees: Mapping[str, ast.Module], texts: Iterable[str]) -> Iterator[Root]:
+    """Yield what no program calls: functions and methods, those first whose name nobody mentions."""
+    waiting: list[tuple[bool, Function, Class | None]] = []
+    mentioned = _mentioned(texts)
+    for path in trees:
+        if not is_test(path):
+            module = simulator.module(path)
+            for value, owner in _functions(simulator, module):
+                waiting.append((value.name in mentioned, value, owner))
+    for _, function, owner in sorted(waiting, key=lambda one: one[0]):
+        if function.node in simulator.results.by_node or isinstance(function.node, ast.Lambda):
+            continue
+        kind: Kind = "hook" if owner is not None and _is_hook(simulator, owner, function.name) else "function"
+        result = _run(simulator, function, owner)
+        if result is not None and result.trace:
+            yield Root(result, kind)
+
+
+def _run(simulator: Simulator, function: Function, owner: Class | None) -> Result | None:
+    if owner is None:
+        return simulator.run_function(function)
+    known = simulator.calls.objects_of(owner)
+    receiver: Value = known[-1] if known else simulator.make(owner)
+    return simulator.run_function(
+        Function(function.node, function.module, function.scope, function.owner, receiver, only=function.only)
+    )
+
+
+def _functions(simulator: Simulator, module: ModuleObject) -> Iterator[tuple[Function, Class | None]]:
+    """Yield the functions that a module defines, and the methods of its classes."""
+    for _, value in list(simulator.heap.names(module)):
+        if isinstance(value, Function) and value.module is module and value.receiver is None:
+            yield value, value.owner
+        elif isinstance(value, Class) and value.module is module:
+            for member in value.members.values():
+                inside = member.about if hasattr(member, "about") else member
+                if isinstance(inside, Function) and inside.owner is value:
+                    yield inside, None if getattr(member, "cls", "") in ("staticmethod", "classmethod") else value
+
+
+def _mentioned(texts: Iterable[str]) -> frozenset[str]:
+    """Return the words that stand in the project more than once: names that are used, and not only defined."""
+    count: Counter[str] = Counter()
+    for text in texts:
+        count.update(_WORD.findall(text))
+    return frozenset(word for word, often in count.items() if often > 1)
+
+
+def _is_hook(simulator: Simulator, owner: Class, name: str) -> bool:
+    """Whether a framework calls a method of a class on every process."""
+    knowledge = simulator.knowledge
+    bases = {knowledge.documented(base) for base in owner.library_bases()}
+    hooked = bool(bases & knowledge.signs["hooked"]) or any(base.endswith((".Callback", "Callback")) for base in bases)
+    return hooked and _HOOK.fullmatch(name) is not None
+
+
+__all__ = ["Analysis", "Object", "Root", "analyse"]

@@ -1,0 +1,204 @@
+"""Read the tables, and look up a name in them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, TypeAlias
+
+Condition: TypeAlias = tuple[int | str, object]  # position or keyword of an argument, and its constant
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A call that every process of a group must make, in the same order.
+
+    - ``op``: two roles agree if their sequences of ops are equal.
+    - ``group``: the parameter that names a sub-group (keyword, or position from 0). Without it, all processes meet.
+    - ``own``: what it returns belongs to this process. Otherwise it is the same on every rank.
+    - ``fills``: positions of arguments that become the same on every rank.
+    - ``unless``: an argument and its constant with which the call meets nobody. ``only_if``: it needs one of these.
+    - ``hidden``: the name does not say that the call waits for others. ``sharded``: it waits only where a model is in
+      parts (FSDP, ZeRO).
+    """
+
+    name: str
+    op: str
+    group: tuple[int | str, ...] = ()
+    own: bool = False
+    fills: tuple[int, ...] = ()
+    unless: tuple[Condition, ...] = ()
+    only_if: tuple[Condition, ...] = ()
+    hidden: bool = False
+    sharded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A call that changes what other processes see.
+
+    - ``path``: parameters (position, or keyword) of which the first that is given names what changes. ``receiver``: the
+      receiver is the path (``Path(...).write_text``).
+    - ``modes``: it is an effect only if the argument of ``open`` holds one of these letters.
+    - ``unless``: an argument and its constant with which nothing happens; the constant ``any`` is every value.
+      ``only_if``: nothing happens without this keyword, or if it is false.
+    """
+
+    name: str
+    kind: str
+    path: tuple[int | str, ...] = ()
+    receiver: bool = False
+    modes: str = ""
+    unless: tuple[Condition, ...] = ()
+    only_if: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RankQuery:
+    """A value that says which process this is. ``kind``: global, local, node, group, size, many (a truth: there are
+    several), run (an experiment's run). ``which``: "first" or "last" for a truth, empty for a number."""
+
+    kind: str
+    which: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Knowledge:
+    """All tables. ``effects``, ``collectives`` and ``local`` have names, and ``*.name`` for methods of any receiver."""
+
+    aliases: Mapping[str, str]
+    effects: dict[str, Effect]
+    collectives: dict[str, dict[str, Collective]]  # by form: call, attribute, context
+    ranks: dict[str, dict[str, RankQuery]]  # by form: call, attribute, environment, decorator
+    local: dict[str, str]  # name -> kind
+    signs: Mapping[str, frozenset[str]]
+    classes: Mapping[str, Mapping[str, Any]]
+    careful: frozenset[str]
+    installed: frozenset[str]
+    node_local: tuple[str, ...]
+    private: tuple[str, ...]
+    names: Mapping[str, tuple[tuple[re.Pattern[str], Any], ...]]
+    _documented: dict[str, str] = field(default_factory=dict)
+    _starts: frozenset[str] = frozenset()
+
+    def documented(self, name: str) -> str:
+        """Return the name that the tables use: ``pytorch_lightning.Trainer`` is ``lightning.pytorch.Trainer``."""
+        if name.partition(".")[0] not in self._starts:
+            return name
+        found = self._documented.get(name)
+        if found is None:
+            found = self._documented[name] = self._document(name)
+        return found
+
+    def _document(self, name: str) -> str:
+        prefix = name
+        while prefix:
+            if (instead := self.aliases.get(prefix)) is not None:
+                return self.documented(instead + name[len(prefix) :])
+            prefix = prefix.rpartition(".")[0]
+        return name
+
+    def named(self, table: str, name: str) -> Any:
+        """Return what ``user_names.toml`` says about a name in one of its tables; None if nothing."""
+        for pattern, meaning in self.names[table]:
+            if pattern.fullmatch(name):
+                return meaning
+        return None
+
+    def rank(self, form: str, name: str) -> RankQuery | None:
+        """Return the rank query that a library's name is."""
+        return self.ranks[form].get(name)
+
+    @cache  # noqa: B019 - there is one object of this class
+    def rank_called(self, name: str) -> RankQuery | None:
+        """Return what a variable, attribute or function of the project's own is by its name, if it is about ranks."""
+        found: RankQuery | None = self.named("rank", name.lstrip("_"))
+        return found
+
+
+def _rows(section: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
+    return ((name, dict(row)) for name, row in section.items())
+
+
+def _conditions(pairs: Iterable[tuple[int | str, object]]) -> tuple[Condition, ...]:
+    return tuple((key, None if value == "none" else value) for key, value in pairs)
+
+
+def _collective(name: str, row: Mapping[str, Any]) -> Collective:
+    return Collective(
+        name,
+        row["op"],
+        tuple(row.get("group", ())),
+        row.get("result") == "own",
+        tuple(row.get("fills", ())),
+        _conditions(row.get("unless", ())),
+        _conditions(row.get("only_if", ())),
+        row.get("hidden", False),
+        row.get("sharded", False),
+    )
+
+
+def _effect(name: str, kind: str, row: Mapping[str, Any]) -> Effect:
+    return Effect(
+        name,
+        kind,
+        tuple(row.get("path", ())),
+        row.get("receiver", False),
+        row.get("modes", ""),
+        _conditions(row.get("unless", ())),
+        row.get("only_if", ""),
+    )
+
+
+def _patterns(section: Mapping[str, Iterable[str]]) -> tuple[tuple[re.Pattern[str], Any], ...]:
+    return tuple(
+        (re.compile(pattern, re.IGNORECASE), meaning) for meaning, patterns in section.items() for pattern in patterns
+    )
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath(name).read_text("utf-8"))
+
+
+@cache
+def load() -> Knowledge:
+    """Return the tables of this package."""
+    user, classes = _read("user_names.toml"), _read("classes.toml")
+    ranks: dict[str, dict[str, RankQuery]] = {}
+    for title, forms in _read("ranks.toml").items():
+        kind, _, which = title.partition(" ")
+        for form, names in forms.items():
+            ranks.setdefault(form, {}).update({name: RankQuery(kind, which) for name in names})
+    aliases = _read("aliases.toml")
+    called = (
+        *((p, RankQuery(kind, "first")) for p, kind in _patterns(user["rank"]["first"])),
+        *((p, RankQuery(kind)) for p, kind in _patterns(user["rank"]["number"])),
+    )
+    return Knowledge(
+        aliases=aliases,
+        effects={n: _effect(n, kind, row) for kind, rows in _read("effects.toml").items() for n, row in _rows(rows)},
+        collectives={
+            form: {name: _collective(name, row) for name, row in _rows(rows)}
+            for form, rows in _read("collectives.toml").items()
+        },
+        ranks=ranks,
+        local={name: kind for kind, names in _read("local.toml").items() for name in names},
+        signs={kind: frozenset(names) for kind, names in _read("signs.toml").items()},
+        classes=classes,
+        careful=frozenset(user["package"]["careful"]),
+        installed=frozenset(user["package"]["installed"]),
+        node_local=tuple(user["path"]["node_local"]),
+        private=tuple(user["path"]["private"]),
+        names={
+            "rank": called,
+            "decorator": _patterns(user["decorator"]),
+            "context": _patterns(user["context"]),
+            "joins": _patterns({"call": user["joins"]["call"]}),
+            "effect": _patterns(user["effect"]),
+        },
+        _starts=frozenset(name.partition(".")[0] for name in aliases),
+    )

@@ -1,0 +1,1 @@
+"""Files of a project as Python's import system sees them."""

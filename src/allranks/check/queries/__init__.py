@@ -1,0 +1,1 @@
+"""The questions that rules ask of a project that was run."""

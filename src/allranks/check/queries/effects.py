@@ -1,0 +1,61 @@
+"""Effects that all ranks have on one thing: files, folders, trackers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from allranks.check.analysis import Analysis, Root
+from allranks.check.simulate.arithmetic import shape_of
+from allranks.check.simulate.values import CLOCK, DATA, IDENTITY, RANDOM, RANK, Made, Unknown, options, taint
+from allranks.check.traces.walk import Reach
+
+# A path made of it is this process' own.
+PRIVATE = RANK | IDENTITY | DATA
+_OWN_NAME = re.compile(r"(?i)(^|[^a-z])(rank|proc(ess)?|worker|host|node|pid|shard)_?(id|idx|index|name|\d)?([^a-z]|$)")
+_NODE_LOCAL = re.compile(r"(?i)^(/tmp|/dev/shm|/var/tmp|/local|/nvme|/scratch/local|/lscratch)(/|$)")
+
+
+def ungated(analysis: Analysis, *kinds: str) -> Iterator[tuple[Root, Reach]]:
+    """Yield effects of these kinds that every rank has on the same thing, in code that runs as several processes."""
+    for root, reach in analysis.reached(*kinds):
+        if root.active and reach.everyone and not reach.ordered and not is_own(reach):
+            yield root, reach
+
+
+def by_nodes(analysis: Analysis, *kinds: str) -> Iterator[tuple[Root, Reach]]:
+    """Yield effects of these kinds that one process of each node has."""
+    for root, reach in analysis.reached(*kinds):
+        of_nodes = root.active and reach.certain == 0b0011 and not reach.ordered and not is_own(reach)
+        if of_nodes and not _NODE_LOCAL.match(path_of(reach)):
+            yield root, reach
+
+
+def is_own(reach: Reach) -> bool:
+    """Return whether what an effect is on belongs to the process that has it."""
+    where = reach.call.where
+    if where is not None and taint(where) & PRIVATE:
+        return True
+    shape = path_of(reach)
+    if shape.startswith(("/dev/", "/proc/")):
+        return True
+    return any(isinstance(one, Made) and one.cls.startswith(("io.", "tempfile.")) for one in _values(where))
+
+
+def _values(where: object) -> tuple[object, ...]:
+    return options(where) if where is not None else ()  # type: ignore[arg-type]
+
+
+def path_of(reach: Reach) -> str:
+    """Return what is known of the path of an effect; empty if it has none."""
+    return shape_of(reach.call.where) if reach.call.where is not None else ""
+
+
+def differs(reach: Reach) -> bool:
+    """Return whether each rank names the path for itself: after the clock, or random numbers."""
+    return reach.call.where is not None and bool(taint(reach.call.where) & (CLOCK | RANDOM))
+
+
+def is_known(reach: Reach) -> bool:
+    """Return whether anything is known of the path."""
+    return reach.call.where is not None and not isinstance(reach.call.where, Unknown)

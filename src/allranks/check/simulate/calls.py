@@ -1,0 +1,306 @@
+"""Call functions and classes of the project."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from allranks.check.simulate.given import Given
+from allranks.check.simulate.parts import Simulation
+from allranks.check.simulate.results import ends
+from allranks.check.simulate.state import Frame, place_of
+from allranks.check.simulate.values import (
+    ANYTHING,
+    EVERY,
+    NONE,
+    ByRole,
+    Class,
+    Const,
+    Either,
+    Function,
+    Items,
+    Library,
+    Made,
+    Object,
+    Table,
+    Unknown,
+    Value,
+    by_role,
+    join,
+    of_role,
+    taint,
+    unknown,
+)
+from allranks.check.traces.nodes import Branch, Enter
+
+_LONG = 40
+
+
+class Calls:
+    """Calls what the project defines."""
+
+    def __init__(self, simulator: Simulation) -> None:
+        self.simulator = simulator
+        self._objects: dict[tuple[Any, ...], Object] = {}
+
+    def call(self, frame: Frame, node: ast.Call) -> Value:
+        """Evaluate a call."""
+        if isinstance(node.func, ast.Attribute):
+            base = self.simulator.expressions.value(frame, node.func.value)
+            given = self._given(frame, node)
+            name = node.func.attr
+            return self.each(frame, base, node, lambda one: self._method(frame, name, replace(given, receiver=one)))
+        callee = self.simulator.expressions.value(frame, node.func)
+        given = self._given(frame, node)
+        return self.each(frame, callee, node, lambda one: self.apply(frame, one, given))
+
+    def _given(self, frame: Frame, node: ast.Call) -> Given:
+        arguments = tuple(self.simulator.expressions.values(frame, node.args))
+        keywords: list[tuple[str, Value]] = []
+        for keyword in node.keywords:
+            value = self.simulator.expressions.value(frame, keyword.value)
+            if keyword.arg is not None:
+                keywords.append((keyword.arg, value))
+            elif isinstance(value, Table):
+                keywords += [(name, item) for name, item in value.items if isinstance(name, str)]
+        return Given(node, arguments, tuple(keywords))
+
+    def each(self, frame: Frame, value: Value, node: ast.AST, do: Callable[[Value], Value]) -> Value:
+        """Do something with each value that one may be: for the roles that have it, or on a branch."""
+        if isinstance(value, ByRole):
+            return self._for_roles(frame, value, node, do)
+        if isinstance(value, Either):
+            found: Value | None = None
+            for option in value.options:
+                made = self._on_branch(frame, "UUUU", 0, node, lambda option=option: do(option))  # type: ignore[misc]
+                found = made if found is None else join(found, made)
+            return found if found is not None else ANYTHING
+        return do(value)
+
+    def _for_roles(self, frame: Frame, value: ByRole, node: ast.AST, do: Callable[[Value], Value]) -> Value:
+        made: list[Value | None] = [None] * 4
+        live = frame.live
+        for one in dict.fromkeys(value.roles):
+            letters = "".join("T" if other == one else "F" for other in value.roles)
+            roles = sum(1 << at for at, letter in enumerate(letters) if letter == "T") & live
+            if not roles:
+                continue
+            frame.live = roles
+            result = self._on_branch(frame, letters, taint(value), node, lambda one=one: do(one))  # type: ignore[misc]
+            for role in range(4):
+                if letters[role] == "T":
+                    made[role] = of_role(result, role)
+        frame.live = live
+        some = next((one for one in made if one is not None), NONE)
+        return by_role(some if one is None else one for one in made)
+
+    def _on_branch(self, frame: Frame, letters: str, found: int, node: ast.AST, do: Callable[[], Value]) -> Value:
+        trace = frame.trace
+        frame.trace = []
+        value = do()
+        inside, frame.trace = tuple(frame.trace), trace
+        if inside:
+            text = self.simulator.expressions.source(node)
+            trace.append(Branch(letters, found, place_of(node), text, inside, ()))
+        return value
+
+    def _method(self, frame: Frame, name: str, given: Given) -> Value:
+        base = given.receiver if given.receiver is not None else ANYTHING
+        found = self.simulator.members.find(base, name)
+        if isinstance(found, Made) and found.cls == "property":
+            found = self.simulator.members.attribute(frame, base, name, given.node)
+        if found is None or isinstance(found, Unknown):
+            return self.simulator.library.method(frame, name, given)
+        return self.each(frame, found, given.node, lambda one: self.apply(frame, one, replace(given, receiver=None)))
+
+    def apply(self, frame: Frame, callee: Value, given: Given) -> Value:
+        """Call a value."""
+        if isinstance(callee, Function):
+            return self.invoke(frame, callee, given)
+        if isinstance(callee, Class):
+            return self.construct(frame, callee, given)
+        if isinstance(callee, Library):
+            return self.simulator.library.call(frame, callee.name, given)
+        if isinstance(callee, Object | Made):
+            for name in ("__call__", "forward") if isinstance(callee, Object) else ():
+                if isinstance(method := callee.cls.find(name), Function):
+                    return self.invoke(frame, method.with_receiver(callee), given)
+            return self.simulator.library.method(frame, "__call__", replace(given, receiver=callee))
+        if isinstance(callee, Unknown) and callee.name:
+            return self.simulator.library.call_unknown(frame, callee.name, given)
+        return unknown(callee, *given.every)
+
+    def enter(self, frame: Frame, value: Value, node: ast.AST) -> Value:
+        """Return what a context gives to its ``as``; ``__enter__`` of the project is called."""
+        if isinstance(value, Object) and isinstance(method := value.cls.find("__enter__"), Function):
+            entered = self.invoke(frame, method.with_receiver(value), Given(node))
+            return value if isinstance(entered, Unknown) else entered
+        if isinstance(value, Made) and value.cls == "generator" and value.about is not None:
+            return value.about
+        return value
+
+    def decorated(self, frame: Frame, value: Value, decorator: ast.expr) -> Value:
+        """Return what a decorator makes of a function."""
+        made = self.simulator.expressions.value(frame, decorator.func if isinstance(decorator, ast.Call) else decorator)
+        name = made.name if isinstance(made, Library | Function) else ast.unparse(decorator).partition("(")[0]
+        last = name.rpartition(".")[2]
+        if last in ("staticmethod", "classmethod"):
+            return Made(last, about=value)
+        if last in ("property", "cached_property", "setter", "getter"):
+            return Made("property", about=value)
+        knowledge = self.simulator.knowledge
+        query = knowledge.rank("decorator", knowledge.documented(name))
+        kind = (query.kind if query.which else "other") if query is not None else knowledge.named("decorator", last)
+        if kind is not None and isinstance(value, Function) and not isinstance(made, Function):
+            value.only = 0b0011 if kind == "local" else 0b0001 if kind == "global" else 0b1110
+            return value
+        if not isinstance(made, Function) or not isinstance(value, Function):
+            return value
+        wrapper: Value = made
+        if isinstance(decorator, ast.Call):
+            wrapper = self.invoke(frame, made, self._given(frame, decorator))
+        if isinstance(wrapper, Function):
+            wrapper = self.invoke(frame, wrapper, Given(decorator, (value,)))
+        return wrapper if isinstance(wrapper, Function) else value
+
+    def annotated(self, frame: Frame, annotation: ast.expr | None) -> Value | None:
+        """Return a value of which only the type is known; None if the annotation says nothing that matters."""
+        if annotation is None:
+            return None
+        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+            try:
+                annotation = ast.parse(annotation.value, mode="eval").body
+            except (SyntaxError, ValueError, RecursionError):
+                return None
+        if isinstance(annotation, ast.BinOp):
+            return self.annotated(frame, annotation.left) or self.annotated(frame, annotation.right)
+        if isinstance(annotation, ast.Subscript):
+            name = ast.unparse(annotation.value).rpartition(".")[2]
+            return self.annotated(frame, annotation.slice) if name in ("Optional", "Union", "Annotated") else None
+        kind = self.simulator.expressions.value(frame, annotation)
+        if isinstance(kind, Class):
+            return self.object(kind, frame.path, annotation)
+        if isinstance(kind, Library) and "." in kind.name:
+            return Made(self.simulator.knowledge.documented(kind.name), about=ANYTHING)
+        return None
+
+    def object(self, cls: Class, path: str, node: ast.AST) -> Object:
+        """Return the object of a class that one place makes."""
+        key = (cls, path, place_of(node))
+        if key not in self._objects:
+            self._objects[key] = Object(cls, path, getattr(node, "lineno", 1))
+        return self._objects[key]
+
+    def objects_of(self, cls: Class) -> list[Object]:
+        """Return the objects that were made of a class, in order."""
+        return [made for made in self._objects.values() if made.cls is cls]
+
+    def construct(self, frame: Frame, cls: Class, given: Given) -> Value:
+        """Make an object of a class of the project."""
+        made = self.object(cls, frame.path, given.node)
+        if isinstance(init := cls.find("__init__"), Function):
+            self.invoke(frame, init.with_receiver(made), given)
+            return made
+        for name, value in (*zip(_fields(cls), given.arguments, strict=False), *given.keywords):
+            self.simulator.heap.set(made, name, value, frame.live)
+        if isinstance(after := cls.find("__post_init__"), Function):
+            self.invoke(frame, after.with_receiver(made), Given(given.node))
+        self.simulator.library.inherit(frame, cls.library_bases(), given)
+        return made
+
+    def invoke(self, frame: Frame, function: Function, given: Given) -> Value:
+        """Call a function of the project: run it, or use what it did before."""
+        live = frame.live & function.only
+        if not live:
+            return NONE
+        kept = self.simulator.results.result(function, self.bind(function, given), live)
+        if kept is None:
+            return ANYTHING
+        if kept.trace:
+            frame.trace.append(Enter(kept, place_of(given.node), live))
+            frame.live &= ~ends(kept, live)
+        if kept.yields:
+            return Made("generator", taint(kept.yielded), kept.yielded, path=kept.path, line=kept.line)
+        if function.only == EVERY:
+            return kept.value
+        return by_role(of_role(kept.value, role) if live >> role & 1 else NONE for role in range(4))
+
+    def bind(self, function: Function, given: Given) -> dict[str, Value]:
+        """Return the variables with which a function begins."""
+        spec = function.node.args
+        positional = [one.arg for one in (*spec.posonlyargs, *spec.args)]
+        names = {*positional, *(one.arg for one in spec.kwonlyargs)}
+        values = [*function.bound, *given.arguments]
+        if function.receiver is not None:
+            values.insert(0, function.receiver)
+        env: dict[str, Value] = dict(zip(positional, values, strict=False))
+        extra: dict[object, Value] = {}
+        for name, value in (*function.named, *given.keywords):
+            if name in names:
+                env.setdefault(name, value)
+            else:
+                extra[name] = value
+        for name in env:
+            env[name] = _passed(name, env[name])
+        if spec.vararg is not None:
+            env[spec.vararg.arg] = Items(tuple(values[len(positional) :]))
+        if spec.kwarg is not None:
+            env[spec.kwarg.arg] = Table(tuple(extra.items()), open=True)
+        self._default(function, env)
+        return env
+
+    def _default(self, function: Function, env: dict[str, Value]) -> None:
+        """Bind the parameters that nobody gives."""
+        home, spec = self.simulator.home(function), function.node.args
+        every = [*spec.posonlyargs, *spec.args]
+        defaults = [*zip(reversed(every), reversed(spec.defaults), strict=False)]
+        defaults += [(one, d) for one, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None]
+        for one, default in defaults:
+            if one.arg not in env:
+                env[one.arg] = self.simulator.expressions.value(home, default)
+        for one in (*every, *spec.kwonlyargs):
+            if one.arg not in env:
+                env[one.arg] = self.parameter(function, one, home)
+
+    def parameter(self, function: Function, argument: ast.arg, home: Frame) -> Value:
+        """Return what is known of a parameter that nobody gives: by its annotation, or by its name."""
+        if function.owner is not None and function.receiver is None and argument is _first(function.node):
+            return self.object(function.owner, function.module.path, function.owner.node)
+        typed = self.annotated(home, argument.annotation)
+        if typed is not None:
+            return typed
+        hooked = self.simulator.knowledge.classes["hook_parameters"].get(argument.arg)
+        if hooked is not None and function.owner is not None:
+            return Made(hooked)
+        return self.simulator.members.called(argument.arg) or Unknown(name=argument.arg)
+
+
+def _fields(cls: Class) -> list[str]:
+    """Return the names of the fields of a dataclass, those of its bases first."""
+    return [
+        statement.target.id
+        for one in reversed(list(cls.lineage()))
+        for statement in one.node.body
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+    ]
+
+
+def _first(node: ast.AST) -> ast.arg | None:
+    spec = getattr(node, "args", None)
+    if not isinstance(spec, ast.arguments):
+        return None
+    every = [*spec.posonlyargs, *spec.args]
+    return every[0] if every else None
+
+
+def _passed(name: str, value: Value) -> Value:
+    """Return a value as a parameter sees it: without what distinguishes one call from another and matters to none."""
+    if isinstance(value, Unknown) and value.name != name:
+        return Unknown(value.taint, value.true, name, value.kind)
+    if isinstance(value, Const) and isinstance(value.value, str) and (len(value.value) > _LONG or " " in value.value):
+        return Unknown(true=True, name=name)
+    if isinstance(value, Made) and value.arguments and value.cls != "super":
+        return Made(value.cls, value.taint, value.about, value.path, value.line)
+    return value

@@ -1,0 +1,343 @@
+"""Evaluate expressions. Calls are left to `calls`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from allranks.check.simulate import arithmetic
+from allranks.check.simulate.parts import Simulation
+from allranks.check.simulate.state import Frame, around, place_of
+from allranks.check.simulate.values import (
+    ANYTHING,
+    DATA,
+    DIFFERS,
+    FALSE,
+    NONE,
+    ORDER,
+    ByRole,
+    Const,
+    Either,
+    Function,
+    Items,
+    Library,
+    Made,
+    Table,
+    Text,
+    Truth,
+    Unknown,
+    Value,
+    join,
+    lift,
+    negate,
+    roles_where,
+    select,
+    taint,
+    truth,
+    unknown,
+)
+from allranks.check.traces.nodes import Branch, Loop
+
+_LONGEST = 64
+
+
+class Expressions:
+    """Evaluates the expressions of a frame. What they call is put on the frame's trace."""
+
+    def __init__(self, simulator: Simulation) -> None:
+        self.simulator = simulator
+        self._by_type: dict[type[ast.AST], Callable[[Frame, Any], Value]] = {
+            ast.Constant: self._constant,
+            ast.Name: self._name,
+            ast.Attribute: self._attribute,
+            ast.Call: self._call,
+            ast.BoolOp: self._bool,
+            ast.UnaryOp: self._unary,
+            ast.BinOp: self._binary,
+            ast.Compare: self._compare,
+            ast.IfExp: self._if,
+            ast.JoinedStr: self._joined,
+            ast.FormattedValue: self._formatted,
+            ast.Tuple: self._items,
+            ast.List: self._items,
+            ast.Set: self._items,
+            ast.Dict: self._dict,
+            ast.Subscript: self._subscript,
+            ast.Lambda: self._lambda,
+            ast.NamedExpr: self._named,
+            ast.Starred: self._starred,
+            ast.Await: self._inner,
+            ast.Yield: self._yield,
+            ast.YieldFrom: self._yield,
+            ast.ListComp: self._comprehension,
+            ast.SetComp: self._comprehension,
+            ast.GeneratorExp: self._comprehension,
+            ast.DictComp: self._comprehension,
+            ast.Slice: self._slice,
+        }
+
+    def value(self, frame: Frame, node: ast.expr | None) -> Value:
+        """Return what is known of an expression; None is the constant None."""
+        if node is None:
+            return NONE
+        evaluate = self._by_type.get(type(node))
+        return evaluate(frame, node) if evaluate is not None else ANYTHING
+
+    def values(self, frame: Frame, nodes: list[ast.expr]) -> list[Value]:
+        """Return the values of expressions; a starred one gives its elements, or one unknown value."""
+        found: list[Value] = []
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                inside = self.value(frame, node.value)
+                found += inside.items if isinstance(inside, Items) else [unknown(inside)]
+            else:
+                found.append(self.value(frame, node))
+        return found
+
+    def under(self, frame: Frame, letters: Truth, test: Value, node: ast.expr, do: Callable[[], Value]) -> Value:
+        """Evaluate something where a condition holds: for the roles for which it may, with what is called there on a
+        branch of the trace."""
+        roles = roles_where(letters, "TUD") & frame.live
+        if not roles:
+            return ANYTHING
+        live, trace, before = frame.live, frame.trace, frame.under
+        frame.live, frame.trace, frame.under = roles, [], frame.under | taint(test)
+        value = do()
+        inside, frame.live, frame.trace, frame.under = tuple(frame.trace), live, trace, before
+        if inside:
+            text = self.source(node)
+            frame.trace.append(Branch(letters, taint(test), place_of(node), text, inside, (), test))
+        return value
+
+    def source(self, node: ast.AST) -> str:
+        """Return the source of a node, shortened."""
+        written = ast.unparse(node)
+        return written if len(written) <= _LONGEST * 2 else f"{written[: _LONGEST * 2]}..."
+
+    def lookup(self, frame: Frame, name: str) -> Value | None:
+        """Return a variable: of the function, of those around it, of the module; None if there is none."""
+        scope: Frame | None = frame
+        while scope is not None:
+            if name not in scope.globals and (found := scope.env.get(name)) is not None:
+                return found
+            scope = scope.parent
+        return self.simulator.variable(frame.module, name)
+
+    def _constant(self, _: Frame, node: ast.Constant) -> Value:
+        return ANYTHING if node.value is ... else Const(node.value)
+
+    def _name(self, frame: Frame, node: ast.Name) -> Value:
+        found = self.lookup(frame, node.id)
+        if found is not None:
+            return found
+        if node.id in self.simulator.builtins:
+            return Library(node.id)
+        return self.simulator.members.called(node.id) or Unknown(name=node.id)
+
+    def _attribute(self, frame: Frame, node: ast.Attribute) -> Value:
+        base = self.value(frame, node.value)
+        return self.simulator.members.attribute(frame, base, node.attr, node)
+
+    def _call(self, frame: Frame, node: ast.Call) -> Value:
+        return self.simulator.calls.call(frame, node)
+
+    def _inner(self, frame: Frame, node: ast.Await) -> Value:
+        return self.value(frame, node.value)
+
+    def _starred(self, frame: Frame, node: ast.Starred) -> Value:
+        return unknown(self.value(frame, node.value))
+
+    def _slice(self, frame: Frame, node: ast.Slice) -> Value:
+        return unknown(*(self.value(frame, part) for part in (node.lower, node.upper, node.step) if part is not None))
+
+    def _named(self, frame: Frame, node: ast.NamedExpr) -> Value:
+        value = self.value(frame, node.value)
+        self.simulator.statements.store(frame, node.target, value)
+        return value
+
+    def _lambda(self, frame: Frame, node: ast.Lambda) -> Value:
+        return Function(node, frame.module, around(frame))
+
+    def _unary(self, frame: Frame, node: ast.UnaryOp) -> Value:
+        value = self.value(frame, node.operand)
+        if not isinstance(node.op, ast.Not):
+            return arithmetic.unary(node.op, value)
+
+        def opposite(one: Value) -> Value:
+            letter = truth(one)[0]
+            return Const(letter == "F") if letter in "TF" else Unknown(taint(one))
+
+        return lift(opposite, value)
+
+    def _binary(self, frame: Frame, node: ast.BinOp) -> Value:
+        return arithmetic.binary(node.op, self.value(frame, node.left), self.value(frame, node.right))
+
+    def _compare(self, frame: Frame, node: ast.Compare) -> Value:
+        left = self.value(frame, node.left)
+        result: Value | None = None
+        for op, part in zip(node.ops, node.comparators, strict=True):
+            right = self.value(frame, part)
+            one = arithmetic.compare(op, left, right)
+            result = one if result is None else lift(_both, result, one)
+            left = right
+        return result if result is not None else ANYTHING
+
+    def _bool(self, frame: Frame, node: ast.BoolOp) -> Value:
+        conjunction = isinstance(node.op, ast.And)
+        result = self.value(frame, node.values[0])
+        for at, part in enumerate(node.values[1:], 1):
+            letters = truth(result) if conjunction else negate(truth(result))
+            asked = node.values[0] if at == 1 else ast.BoolOp(node.op, node.values[:at])
+            ast.copy_location(asked, node)
+            right = self.under(frame, letters, result, asked, lambda part=part: self.value(frame, part))  # type: ignore[misc]
+            result = lift(_both if conjunction else _either, result, right)
+        return result
+
+    def _if(self, frame: Frame, node: ast.IfExp) -> Value:
+        test = self.value(frame, node.test)
+        letters = truth(test)
+        then = self.under(frame, letters, test, node.test, lambda: self.value(frame, node.body))
+        orelse = self.under(frame, negate(letters), test, node.test, lambda: self.value(frame, node.orelse))
+        return select(letters, then, orelse, taint(test))
+
+    def _joined(self, frame: Frame, node: ast.JoinedStr) -> Value:
+        return lift(arithmetic.text, *(self.value(frame, part) for part in node.values)) if node.values else Const("")
+
+    def _formatted(self, frame: Frame, node: ast.FormattedValue) -> Value:
+        value = self.value(frame, node.value)
+        return lift(lambda one: one if isinstance(one, Const | Text | Made) else Text("{}", taint(one)), value)
+
+    def _items(self, frame: Frame, node: ast.Tuple | ast.List | ast.Set) -> Value:
+        values = self.values(frame, node.elts)
+        if len(values) > _LONGEST:
+            return unknown(*values)
+        return Items(tuple(values), type(node).__name__.lower())
+
+    def _dict(self, frame: Frame, node: ast.Dict) -> Value:
+        found: dict[object, Value] = {}
+        opened = False
+        for key, part in zip(node.keys, node.values, strict=True):
+            value = self.value(frame, part)
+            name = self.value(frame, key) if key is not None else None
+            if isinstance(name, Const) and len(found) < _LONGEST:
+                found[name.value] = value
+            elif name is None and isinstance(value, Table):
+                found.update(value.items)
+                opened |= value.open
+            else:
+                opened = True
+        return Table(tuple(found.items()), opened)
+
+    def _subscript(self, frame: Frame, node: ast.Subscript) -> Value:
+        base, key = self.value(frame, node.value), self.value(frame, node.slice)
+        if isinstance(base, Library):
+            if base.name == "os.environ":
+                return self.simulator.library.environment(key) or ANYTHING
+            return base  # Generic[int]
+        return lift(lambda one, at: self.item(one, at), base, key)
+
+    def item(self, base: Value, key: Value) -> Value:
+        """Return ``base[key]``."""
+        if isinstance(base, Either):
+            first, *others = (self.item(option, key) for option in base.options)
+            for other in others:
+                first = join(first, other)
+            return first
+        if isinstance(base, Items) and isinstance(key, Const) and isinstance(key.value, int):
+            at = key.value
+            return base.items[at] if -len(base.items) <= at < len(base.items) else ANYTHING
+        if isinstance(base, Items) and base.items and isinstance(key, Unknown):
+            found = base.items[0]
+            for other in base.items[1:]:
+                found = join(found, other)
+            return found if not taint(key) else unknown(found, key)
+        if isinstance(base, Table) and isinstance(key, Const):
+            found_item = base.get(key.value)
+            return found_item if found_item is not None else ANYTHING
+        if isinstance(base, Unknown | Made) and isinstance(key, Const) and isinstance(key.value, str):
+            return self.simulator.members.called(key.value) or Unknown(taint(base), name=key.value)
+        if isinstance(base, Table) and base.items:
+            return unknown(*(value for _, value in base.items), key)
+        if isinstance(base, Made) and base.cls == "tuple":
+            return ANYTHING
+        return unknown(base, key)
+
+    def element(self, iterated: Value) -> Value:
+        """Return what a loop over a value gives to its variable."""
+        if isinstance(iterated, ByRole):
+            return lift(self.element, iterated)
+        if isinstance(iterated, Either):
+            return unknown(iterated) if taint(iterated) else self.element(iterated.options[0])
+        if isinstance(iterated, Items):
+            if not iterated.items:
+                return ANYTHING
+            found = iterated.items[0]
+            for other in iterated.items[1:]:
+                found = join(found, other)
+            return Unknown(taint(found) | ORDER) if iterated.kind == "set" and isinstance(found, Unknown) else found
+        if isinstance(iterated, Made):
+            if iterated.cls == "enumerate" and iterated.about is not None:
+                return Items((ANYTHING, self.element(iterated.about)))
+            if iterated.cls == "zip" and isinstance(iterated.about, Items):
+                return Items(tuple(self.element(one) for one in iterated.about.items))
+            if iterated.cls == "range":
+                return ANYTHING
+            if iterated.cls == "generator" and iterated.about is not None:
+                return iterated.about
+            if self.simulator.library.loads(iterated.cls):
+                return Unknown(DATA)
+        if isinstance(iterated, Unknown):
+            return Unknown(iterated.taint) if iterated.taint else ANYTHING
+        return unknown(iterated)
+
+    def _comprehension(self, frame: Frame, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
+        env, trace = frame.env, frame.trace
+        frame.env, frame.trace = dict(env), []
+        found = 0
+        counted: Value = ANYTHING
+        for generator in node.generators:
+            counted = self.value(frame, generator.iter)
+            found |= taint(counted)
+            self.simulator.statements.store(frame, generator.target, self.element(counted))
+            for condition in generator.ifs:
+                found |= taint(self.value(frame, condition)) & DIFFERS
+        element: Value
+        if isinstance(node, ast.DictComp):
+            element = unknown(self.value(frame, node.key), self.value(frame, node.value))
+        else:
+            element = self.value(frame, node.elt)
+        inside, frame.env, frame.trace = tuple(frame.trace), env, trace
+        if inside:
+            frame.trace.append(Loop("UUUU", found, place_of(node), self.source(node.generators[0].iter), inside))
+        if isinstance(node, ast.GeneratorExp | ast.ListComp) and not isinstance(element, Unknown | Const | Text):
+            return Made("generator", found, element)
+        return Unknown(found | taint(element))
+
+    def _yield(self, frame: Frame, node: ast.Yield | ast.YieldFrom) -> Value:
+        value = self.value(frame, node.value)
+        frame.yields = True
+        frame.yielded.append(self.element(value) if isinstance(node, ast.YieldFrom) else value)
+        return ANYTHING
+
+
+def _both(one: Value, other: Value) -> Value:
+    """Return ``one and other`` for one role."""
+    first, second = truth(one)[0], truth(other)[0]
+    if first == "F":
+        return one
+    if first == "T":
+        return other
+    return FALSE if second == "F" else Unknown(taint(one) | taint(other))
+
+
+def _either(one: Value, other: Value) -> Value:
+    """Return ``one or other`` for one role."""
+    first, second = truth(one)[0], truth(other)[0]
+    if first == "T":
+        return one
+    if first == "F":
+        return other
+    if second == "T":
+        return other if isinstance(other, Const) and other.value is True else join(one, other)
+    return join(one, other) if not isinstance(other, Const) else Unknown(taint(one) | taint(other))

@@ -1,0 +1,263 @@
+"""Run conditions, loops, contexts and try statements.
+
+Both sides of a condition that is not known are run, and the body of a loop again if it changes what it begins with.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from allranks.check.simulate.parts import Simulation
+from allranks.check.simulate.state import Frame, Jumps, merge_variables, place_of
+from allranks.check.simulate.values import (
+    ANYTHING,
+    NONE,
+    Either,
+    Items,
+    Library,
+    Made,
+    Truth,
+    Unknown,
+    Value,
+    roles_where,
+    taint,
+    truth,
+)
+from allranks.check.traces.nodes import Branch, Loop, Node, Try
+
+# Who catches these lives with another process having done it first.
+_FORGIVEN = frozenset(["OSError", "FileNotFoundError", "FileExistsError", "IOError", "Exception", "EnvironmentError"])
+
+
+class Flow:
+    """Runs the statements that hold others. ``by_type``: which method runs which."""
+
+    def __init__(self, simulator: Simulation) -> None:
+        self.simulator = simulator
+        self.by_type: Mapping[type[ast.AST], Callable[[Frame, Any], None]] = {
+            ast.If: self._if,
+            ast.For: self._for,
+            ast.AsyncFor: self._for,
+            ast.While: self._while,
+            ast.With: self._with,
+            ast.AsyncWith: self._with,
+            ast.Try: self._try,
+            ast.TryStar: self._try,
+            ast.Match: self._match,
+        }
+
+    def _block(self, frame: Frame, statements: Sequence[ast.stmt]) -> None:
+        self.simulator.statements.block(frame, statements)
+
+    def _store(self, frame: Frame, target: ast.expr, value: Value) -> None:
+        self.simulator.statements.store(frame, target, value)
+
+    # Branches
+
+    def _if(self, frame: Frame, node: ast.If) -> None:
+        test = self.simulator.expressions.value(frame, node.test)
+        self.branch(frame, test, node.test, node.body, node.orelse)
+
+    def branch(
+        self, frame: Frame, test: Value, at: ast.expr, then: Sequence[ast.stmt], orelse: Sequence[ast.stmt]
+    ) -> None:
+        """Run both sides of a condition, each for the roles for which it may hold, and merge what they leave."""
+        letters = truth(test)
+        here = frame.live
+        inside = self._sides(letters, here)
+        if not inside[1]:
+            self._block(frame, then)
+            return
+        if not inside[0]:
+            self._block(frame, orelse)
+            return
+        env, trace, under, heap = frame.env, frame.trace, frame.under, self.simulator.heap
+        frame.under |= taint(test)
+        ends: list[tuple[int, dict[str, Value], tuple[Node, ...], Any]] = []
+        for roles, statements in ((inside[0], then), (inside[1], orelse)):
+            frame.live, frame.env, frame.trace = roles, dict(env), []
+            heap.push()
+            self._narrow(frame, at, statements is then)
+            self._block(frame, statements)
+            ends.append((frame.live, frame.env, tuple(frame.trace), heap.pop()))
+        (live_then, env_then, trace_then, heap_then), (live_else, env_else, trace_else, heap_else) = ends
+        lived = (live_then, live_else)
+        frame.env = merge_variables(letters, lived, (env_then, env_else), taint(test))
+        heap.merge(letters, lived, (heap_then, heap_else), taint(test))
+        frame.trace, frame.live = trace, live_then | live_else
+        exits = lived != inside
+        frame.under = frame.under if exits else under
+        if trace_then or trace_else:
+            text = self.simulator.expressions.source(at)
+            trace.append(Branch(letters, taint(test), place_of(at), text, trace_then, trace_else, test))
+
+    @staticmethod
+    def _sides(letters: Truth, here: int) -> tuple[int, int]:
+        return roles_where(letters, "TUD") & here, roles_where(letters, "FUD") & here
+
+    def _narrow(self, frame: Frame, test: ast.expr, positive: bool) -> None:
+        """Bind what a condition says of a variable: ``x is None``, ``isinstance(x, C)``."""
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.left, ast.Name):
+            right = test.comparators[0]
+            is_none = isinstance(right, ast.Constant) and right.value is None
+            same = isinstance(test.ops[0], ast.Is | ast.Eq)
+            if is_none and isinstance(test.ops[0], ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
+                old = frame.env.get(test.left.id)
+                if same == positive and isinstance(old, Unknown | Either):
+                    frame.env[test.left.id] = NONE
+                elif isinstance(old, Either):
+                    rest = tuple(one for one in old.options if one != NONE)
+                    frame.env[test.left.id] = rest[0] if len(rest) == 1 else Either(rest)
+        if positive and isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "isinstance":
+            self._narrow_to(frame, test)
+
+    def _narrow_to(self, frame: Frame, test: ast.Call) -> None:
+        if len(test.args) != 2 or not isinstance(test.args[0], ast.Name):
+            return
+        kind, old = self.simulator.expressions.value(frame, test.args[1]), frame.env.get(test.args[0].id)
+        if isinstance(kind, Library) and isinstance(old, Unknown) and "." in kind.name:
+            frame.env[test.args[0].id] = Made(kind.name, old.taint)
+
+    def _match(self, frame: Frame, node: ast.Match) -> None:
+        subject = self.simulator.expressions.value(frame, node.subject)
+        rest: list[ast.stmt] = []
+        for case in reversed(node.cases):
+            test = _as_condition(node.subject, case)
+            made = ast.If(test, case.body, rest)
+            ast.copy_location(made, case.body[0])
+            ast.fix_missing_locations(made)
+            rest = [made]
+        del subject
+        self._block(frame, rest)
+
+    # Loops
+
+    def _for(self, frame: Frame, node: ast.For) -> None:
+        iterated = self.simulator.expressions.value(frame, node.iter)
+        element = self.simulator.expressions.element(iterated)
+        often = truth(iterated) if isinstance(iterated, Items) else "UUUU"
+        found = self.simulator.library.rounds(iterated)
+        self._loop(frame, node, node.iter, (often, found), lambda: self._store(frame, node.target, element))
+
+    def _while(self, frame: Frame, node: ast.While) -> None:
+        test = self.simulator.expressions.value(frame, node.test)
+        letters = truth(test)
+        self._loop(frame, node, node.test, (letters, taint(test)), lambda: None)
+
+    def _loop(
+        self, frame: Frame, node: Any, head: ast.expr, often: tuple[Truth, int], begin: Callable[[], None]
+    ) -> None:
+        letters, depends = often
+        here, env, trace = frame.live, frame.env, frame.trace
+        inside = roles_where(letters, "TUD") & here
+        if not inside:
+            self._block(frame, node.orelse)
+            return
+        heap = self.simulator.heap
+        start = env
+        for again in (False, True):
+            frame.live, frame.env, frame.trace = inside, dict(start), []
+            frame.jumps.append(Jumps())
+            frame.loops += 1
+            heap.push()
+            begin()
+            self._block(frame, node.body)
+            frame.loops -= 1
+            jumps, layer = frame.jumps.pop(), heap.pop()
+            ends = [frame.env] if frame.live else []
+            ends += jumps.variables
+            later = start
+            for one in ends:
+                later = merge_variables("UUUU", (here, here), (later, one), depends)
+            body = tuple(frame.trace)
+            changed = any(later.get(name) != value for name, value in start.items()) or heap.differs(layer)
+            heap.merge("UUUU", (here, here), ({}, layer), depends)
+            if again or not changed:
+                break
+            start = later
+        endless = isinstance(node, ast.While) and letters == "TTTT"
+        ended = frame.live | jumps.continued | jumps.broken
+        frame.live = jumps.broken if endless else here & ~(inside & ~ended if letters == "TTTT" else 0)
+        frame.env, frame.trace = later, []
+        self._block(frame, node.orelse)
+        orelse, frame.trace = tuple(frame.trace), trace
+        if body or orelse:
+            text = self.simulator.expressions.source(head)
+            trace.append(Loop(letters, depends, place_of(head), text, body, orelse))
+
+    # Contexts and exceptions
+
+    def _with(self, frame: Frame, node: ast.With) -> None:
+        before = frame.ordered
+        for item in node.items:
+            at = len(frame.trace)
+            value = self.simulator.expressions.value(frame, item.context_expr)
+            entered = self.simulator.calls.enter(frame, value, item.context_expr)
+            frame.ordered += self.simulator.library.orders(value, item.context_expr, frame.trace[at:])
+            if item.optional_vars is not None:
+                self._store(frame, item.optional_vars, entered)
+        self._block(frame, node.body)
+        frame.ordered = before
+
+    def _try(self, frame: Frame, node: ast.Try) -> None:
+        here, env, trace, heap = frame.live, frame.env, frame.trace, self.simulator.heap
+        forgives = sum(self._forgives(handler) for handler in node.handlers)
+        frame.trace, frame.env = [], dict(env)
+        frame.ordered += forgives
+        heap.push()
+        self._block(frame, node.body)
+        frame.ordered -= forgives
+        body, frame.trace = tuple(frame.trace), []
+        if frame.live:
+            self._block(frame, node.orelse)
+        orelse, after, live, layer = tuple(frame.trace), frame.env, frame.live, heap.pop()
+        if after is not env:
+            heap.merge("UUUU", (here, live or here), ({}, layer), 0) if node.handlers else heap.apply(layer)
+        raised = merge_variables("UUUU", (here, here), (env, after), 0)
+        handlers = []
+        for handler in node.handlers:
+            frame.live, frame.env, frame.trace = here, dict(raised), []
+            if handler.name:
+                frame.env[handler.name] = ANYTHING
+            frame.ordered += 1  # who failed removes what it had begun
+            self._block(frame, handler.body)
+            frame.ordered -= 1
+            handlers.append(tuple(frame.trace))
+            if frame.live:
+                after = merge_variables("UUUU", (live, frame.live), (after, frame.env), 0) if live else frame.env
+                live |= frame.live
+        frame.live, frame.env, frame.trace = here, after, []
+        self._block(frame, node.finalbody)
+        final, frame.trace = tuple(frame.trace), trace
+        frame.live = live & frame.live
+        if body or orelse or final or any(handlers):
+            trace.append(Try(body, tuple(handlers), orelse, final, place_of(node)))
+
+    @staticmethod
+    def _forgives(handler: ast.ExceptHandler) -> bool:
+        kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        names = [kind.id if isinstance(kind, ast.Name) else "Exception" if kind is None else "" for kind in kinds]
+        return any(name in _FORGIVEN for name in names)
+
+
+def _as_condition(subject: ast.expr, case: ast.match_case) -> ast.expr:
+    """Return a case as a condition: a value is compared, all else is unknown."""
+    pattern = case.pattern
+    test: ast.expr
+    if isinstance(pattern, ast.MatchValue):
+        test = ast.Compare(subject, [ast.Eq()], [pattern.value])
+    elif isinstance(pattern, ast.MatchSingleton):
+        test = ast.Compare(subject, [ast.Is()], [ast.Constant(pattern.value)])
+    elif isinstance(pattern, ast.MatchOr) and all(isinstance(one, ast.MatchValue) for one in pattern.patterns):
+        values = [one.value for one in pattern.patterns if isinstance(one, ast.MatchValue)]
+        test = ast.Compare(subject, [ast.In()], [ast.Tuple(values, ast.Load())])
+    elif isinstance(pattern, ast.MatchAs) and pattern.pattern is None:
+        test = ast.Constant(True)
+    else:
+        test = ast.Constant(...)
+    if case.guard is not None:
+        test = ast.BoolOp(ast.And(), [test, case.guard])
+    ast.copy_location(test, subject)
+    return ast.fix_missing_locations(test)

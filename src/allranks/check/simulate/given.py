@@ -1,0 +1,71 @@
+"""The arguments of one call."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from allranks.check.simulate.values import Const, Value
+
+Keywords: TypeAlias = tuple[tuple[str, Value], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """What a call is given, and its node. ``receiver``: the object whose method is called."""
+
+    node: ast.AST
+    arguments: tuple[Value, ...] = ()
+    keywords: Keywords = ()
+    receiver: Value | None = None
+
+    def argument(self, *keys: int | str) -> Value | None:
+        """Return the first argument that is given under one of these positions or keywords."""
+        for key in keys:
+            if isinstance(key, int):
+                if key < len(self.arguments):
+                    return self.arguments[key]
+            else:
+                for name, value in self.keywords:
+                    if name == key:
+                        return value
+        return None
+
+    def has(self, key: int | str, constant: object) -> bool:
+        """Return whether an argument is this constant (any value for ``any``)."""
+        value = self.argument(key)
+        return value is not None and (constant == "any" or value == Const(constant))
+
+    @property
+    def first(self) -> Value | None:
+        """The first positional argument."""
+        return self.arguments[0] if self.arguments else None
+
+    @property
+    def every(self) -> tuple[Value, ...]:
+        """All arguments."""
+        return (*self.arguments, *(value for _, value in self.keywords))
+
+    def expression(self, *keys: int | str) -> ast.expr | None:
+        """Return the source of an argument; None if the call does not write it."""
+        if not isinstance(self.node, ast.Call):
+            return None
+        for key in keys:
+            if isinstance(key, int) and key < len(self.node.args):
+                return self.node.args[key]
+            found = next((one.value for one in self.node.keywords if one.arg == key), None)
+            if found is not None:
+                return found
+        return None
+
+    @property
+    def owner(self) -> ast.expr | None:
+        """The expression whose method is called."""
+        func = self.node.func if isinstance(self.node, ast.Call) else None
+        return func.value if isinstance(func, ast.Attribute) else None
+
+    @property
+    def line(self) -> int:
+        """The line of the call."""
+        return getattr(self.node, "lineno", 1)

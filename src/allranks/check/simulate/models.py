@@ -1,0 +1,319 @@
+"""Functions of Python and of libraries whose values are known: what they return for what they are given."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from allranks.check.simulate import arithmetic
+from allranks.check.simulate.given import Given
+from allranks.check.simulate.parts import Method, Model, Simulation
+from allranks.check.simulate.state import Frame
+from allranks.check.simulate.values import (
+    ANYTHING,
+    NONE,
+    ORDER,
+    Class,
+    Const,
+    Function,
+    Items,
+    Library,
+    Made,
+    Object,
+    Table,
+    Text,
+    Unknown,
+    Value,
+    lift,
+    number,
+    taint,
+    truth,
+    unknown,
+)
+
+_MOST = 64
+_CLOCK_LETTERS = "HIklMSfspPXcTRr"  # what strftime fills in that changes within a day
+
+
+# Functions
+
+
+def _partial(_: Simulation, __: Frame, given: Given) -> Value:
+    first = given.first
+    if not isinstance(first, Function):
+        return first if first is not None else ANYTHING
+    made = first.with_receiver(first.receiver)
+    made.bound = (*first.bound, *given.arguments[1:])
+    made.named = (*first.named, *given.keywords)
+    return made
+
+
+def _first(_: Simulation, __: Frame, given: Given) -> Value:
+    """Return the first argument: for functions that return what they are given, perhaps as another type."""
+    return given.first if given.first is not None else ANYTHING
+
+
+def _number(_: Simulation, __: Frame, given: Given) -> Value:
+    def do(value: Value) -> Value:
+        if isinstance(value, Const) and isinstance(value.value, str | int | float):
+            try:
+                return Const(int(value.value))
+            except (ValueError, OverflowError):
+                return ANYTHING
+        return value if isinstance(value, Unknown) else unknown(value)
+
+    return lift(do, given.first) if given.first is not None else Const(0)
+
+
+def _text(_: Simulation, __: Frame, given: Given) -> Value:
+    def do(value: Value) -> Value:
+        return value if isinstance(value, Text) else arithmetic.text(value)
+
+    return lift(do, given.first) if given.first is not None else Const("")
+
+
+def _truth(_: Simulation, __: Frame, given: Given) -> Value:
+    def do(value: Value) -> Value:
+        letter = truth(value)[0]
+        return Const(letter == "T") if letter in "TF" else Unknown(taint(value))
+
+    return lift(do, given.first) if given.first is not None else Const(False)
+
+
+def _super(_: Simulation, frame: Frame, __: Given) -> Value:
+    scope: Frame | None = frame
+    while scope is not None and (scope.function is None or scope.function.owner is None):
+        scope = scope.parent
+    if scope is None or scope.function is None or scope.function.owner is None:
+        return ANYTHING
+    spec = scope.function.node.args
+    first = next((one.arg for one in (*spec.posonlyargs, *spec.args)), "")
+    return Made("super", about=scope.env.get(first), arguments=(("owner", scope.function.owner),))
+
+
+def _getattr(simulator: Simulation, frame: Frame, given: Given) -> Value:
+    name = given.argument(1)
+    if given.first is None or not isinstance(name, Const) or not isinstance(name.value, str):
+        return ANYTHING
+    return simulator.members.attribute(frame, given.first, name.value, given.node)
+
+
+def _setattr(simulator: Simulation, frame: Frame, given: Given) -> Value:
+    if len(given.arguments) == 3:
+        owner, name, value = given.arguments
+        if isinstance(owner, Object) and isinstance(name, Const):
+            simulator.heap.set(owner, str(name.value), value, frame.live)
+    return NONE
+
+
+def _isinstance(_: Simulation, __: Frame, given: Given) -> Value:
+    if len(given.arguments) != 2:
+        return ANYTHING
+    value, kind = given.arguments
+    kinds = kind.items if isinstance(kind, Items) else (kind,)
+
+    def do(one: Value) -> Value:
+        if isinstance(one, Object) and any(isinstance(cls, Class) for cls in kinds):
+            return Const(any(cls in list(one.cls.lineage()) for cls in kinds))
+        if isinstance(one, Made) and Library(one.cls) in kinds:
+            return Const(True)
+        return ANYTHING
+
+    return lift(do, value)
+
+
+def _len(_: Simulation, __: Frame, given: Given) -> Value:
+    def do(value: Value) -> Value:
+        return Const(len(value.items)) if isinstance(value, Items) else Unknown(taint(value) & ~ORDER)
+
+    return lift(do, given.first) if given.first is not None else ANYTHING
+
+
+def _range(_: Simulation, __: Frame, given: Given) -> Value:
+    return Made("range", unknown(*given.arguments).taint)
+
+
+def _enumerate(_: Simulation, __: Frame, given: Given) -> Value:
+    return Made("enumerate", about=given.first) if given.first is not None else ANYTHING
+
+
+def _zip(_: Simulation, __: Frame, given: Given) -> Value:
+    return Made("zip", about=Items(given.arguments))
+
+
+def _sorted(_: Simulation, __: Frame, given: Given) -> Value:
+    if given.first is None or isinstance(given.first, Items):
+        return given.first or ANYTHING
+    return Unknown(taint(given.first) & ~ORDER)
+
+
+def _container(kind: str) -> Model:
+    def do(_: Simulation, __: Frame, given: Given) -> Value:
+        if kind == "dict":
+            return Table(given.keywords, open=bool(given.arguments))
+        if given.first is None:
+            return Items((), kind)
+        if isinstance(given.first, Items):
+            return Items(given.first.items, kind)
+        return Unknown(taint(given.first) | (ORDER if kind == "set" else 0))
+
+    return do
+
+
+def _environment(simulator: Simulation, _: Frame, given: Given) -> Value:
+    found = simulator.library.environment(given.first) if given.first is not None else None
+    default = given.argument(1)
+    return found if found is not None else default if isinstance(default, Unknown) else ANYTHING
+
+
+def _join(_: Simulation, __: Frame, given: Given) -> Value:
+    return lift(arithmetic.joined, *given.arguments) if given.arguments else ANYTHING
+
+
+def _path(_: Simulation, __: Frame, given: Given) -> Value:
+    def do(*parts: Value) -> Value:
+        inside = arithmetic.joined(*parts) if parts else Const(".")
+        return Made("pathlib.Path", taint(inside), inside.about if isinstance(inside, Made) else inside)
+
+    return lift(do, *given.arguments) if given.arguments else do()
+
+
+def _spawn(simulator: Simulation, frame: Frame, given: Given) -> Value:
+    """Start a function in several processes: the first argument that it gets is its rank."""
+    simulator.recording.sign(frame, "launch", "spawn", given.node)
+    target = given.argument(0, "fn")
+    if not isinstance(target, Function):
+        return ANYTHING
+    simulator.recording.sign(frame, "initialise", "spawn", given.node)
+    parts = given.argument("args", 1)
+    passed = parts.items if isinstance(parts, Items) else ()
+    return simulator.calls.invoke(frame, target, Given(given.node, (number("global"), *passed)))
+
+
+def _process(simulator: Simulation, frame: Frame, given: Given) -> Value:
+    """Make a thread or a process: what it runs is run where it is made."""
+    target, parts = given.argument("target"), given.argument("args")
+    if isinstance(target, Function):
+        items = parts.items if isinstance(parts, Items) else ()
+        passed = tuple(Unknown() if isinstance(one, Unknown) else one for one in items)
+        simulator.calls.invoke(frame, target, Given(given.node, passed))
+    return Made("threading.Thread")
+
+
+def _callback(simulator: Simulation, frame: Frame, given: Given) -> Value:
+    """Call the function that is the first argument, with those that follow."""
+    if not isinstance(given.first, Function):
+        return ANYTHING
+    return simulator.calls.invoke(frame, given.first, Given(given.node, given.arguments[1:], given.keywords))
+
+
+def _descriptor(kind: str) -> Model:
+    return lambda _, __, given: Made(kind, about=given.first)
+
+
+def _prepare(_: Simulation, __: Frame, given: Given) -> Value:
+    """Wrap models and loaders for Accelerate."""
+    made = tuple(Made("accelerate.PreparedModel", about=one) for one in given.arguments)
+    return made[0] if len(made) == 1 else Items(made)
+
+
+# Methods
+
+
+def _append(simulator: Simulation, frame: Frame, given: Given) -> Value | None:
+    """Put something into a list."""
+    base, target = given.receiver, given.owner
+    if not isinstance(target, ast.Name | ast.Attribute) or not isinstance(base, Items | Unknown):
+        return None
+    few = isinstance(base, Items) and len(base.items) < _MOST and not frame.loops
+    if few and isinstance(base, Items) and len(given.arguments) == 1:
+        simulator.statements.store(frame, target, Items((*base.items, given.arguments[0]), base.kind))
+    else:
+        simulator.statements.store(frame, target, Unknown(taint(base) | unknown(*given.arguments).taint))
+    return NONE
+
+
+def _format(_: Simulation, __: Frame, given: Given) -> Value | None:
+    base = given.receiver
+    if not isinstance(base, Const | Text):
+        return None
+    shape = arithmetic.shape_of(base)
+    return lift(lambda *parts: Text(shape, unknown(base, *parts).taint), *given.every) if given.every else base
+
+
+def _changed_text(_: Simulation, __: Frame, given: Given) -> Value | None:
+    base = given.receiver
+    if not isinstance(base, Const | Text):
+        return None
+    return Text("{}", unknown(base, *given.every).taint) if taint(base) else unknown(*given.every)
+
+
+def _get(simulator: Simulation, frame: Frame, given: Given) -> Value | None:
+    """Return ``table.get(key, default)``."""
+    base = given.receiver
+    if base == Library("os.environ"):
+        return _environment(simulator, frame, given)
+    if given.first is not None and isinstance(base, Table | Unknown):
+        return simulator.expressions.item(base, given.first)
+    return None
+
+
+def _strftime(_: Simulation, __: Frame, given: Given) -> Value | None:
+    base, form = given.receiver, given.first
+    if not isinstance(base, Made) or not base.taint:
+        return None
+    plain = isinstance(form, Const) and isinstance(form.value, str)
+    changes = not plain or any(f"%{letter}" in arithmetic.shape_of(form or NONE) for letter in _CLOCK_LETTERS)
+    return Text("{}", base.taint if changes else 0)
+
+
+MODELS: Mapping[str, Model] = {
+    **dict.fromkeys(
+        (
+            *("functools.wraps", "functools.lru_cache", "functools.cache", "torch.compile", "torch.jit.script"),
+            *("jax.jit", "jax.pmap", "jax.checkpoint", "copy.copy", "copy.deepcopy", "tqdm.tqdm", "tqdm.auto.tqdm"),
+            *("os.fspath", "os.path.abspath", "os.path.expanduser", "os.path.realpath", "os.path.normpath", "iter"),
+            *("os.path.dirname", "os.path.basename", "reversed", "asyncio.run", "hydra.main"),
+            "accelerate.utils.find_executable_batch_size",
+        ),
+        _first,
+    ),
+    **dict.fromkeys(("absl.app.run", "fire.Fire", "typer.run"), _callback),
+    **dict.fromkeys(("threading.Thread", "multiprocessing.Process", "torch.multiprocessing.Process"), _process),
+    **dict.fromkeys(
+        ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes", "accelerate.notebook_launcher"),
+        _spawn,
+    ),
+    **dict.fromkeys(("pathlib.Path", "pathlib.PurePath", "Path"), _path),
+    **{kind: _container(kind) for kind in ("list", "tuple", "set", "dict")},
+    **{kind: _descriptor(kind) for kind in ("staticmethod", "classmethod", "property")},
+    "accelerate.Accelerator.prepare": _prepare,
+    "functools.partial": _partial,
+    "tqdm.trange": _range,
+    "int": _number,
+    "float": _number,
+    "bool": _truth,
+    "str": _text,
+    "super": _super,
+    "getattr": _getattr,
+    "setattr": _setattr,
+    "isinstance": _isinstance,
+    "len": _len,
+    "range": _range,
+    "enumerate": _enumerate,
+    "zip": _zip,
+    "sorted": _sorted,
+    "os.getenv": _environment,
+    "os.environ.get": _environment,
+    "os.path.join": _join,
+}
+METHODS: Mapping[str, Method] = {
+    **dict.fromkeys(("append", "extend", "add"), _append),
+    **dict.fromkeys(
+        ("strip", "rstrip", "lstrip", "lower", "upper", "replace", "split", "rsplit", "removesuffix", "removeprefix"),
+        _changed_text,
+    ),
+    "format": _format,
+    "get": _get,
+    "strftime": _strftime,
+}

@@ -1,0 +1,179 @@
+"""What a call of a library does to others, put on the trace: effects, collectives, and signs of several processes."""
+
+from __future__ import annotations
+
+import ast
+
+from allranks.check.knowledge.tables import Collective, Effect
+from allranks.check.simulate.given import Given
+from allranks.check.simulate.parts import Simulation
+from allranks.check.simulate.state import Frame, place_of
+from allranks.check.simulate.values import (
+    ANYTHING,
+    CLOCK,
+    FILES,
+    IDENTITY,
+    NONE,
+    ORDER,
+    RANDOM,
+    RANK,
+    SEEN,
+    ByRole,
+    Const,
+    Library,
+    Made,
+    Text,
+    Unknown,
+    Value,
+    options,
+    taint,
+    truth,
+    unknown,
+)
+from allranks.check.traces.nodes import Call
+
+_TAINTS = {
+    "exists": FILES,
+    "listing": FILES | ORDER,
+    "progress": CLOCK,
+    "clock": CLOCK,
+    "random": RANDOM,
+    "identity": IDENTITY,
+    "temporary": IDENTITY,
+}
+_NEED_PATH = ("file", "append", "checkpoint")  # without a path these return what they would write
+# What a call does whose arguments say that it does not do what it is known for.
+_INSTEAD = {"mkdir": "folder", "tracker": "muted"}
+_SIGNS = ("initialise", "wrap", "sample", "launch")
+
+
+class Recording:
+    """Puts calls of libraries on the trace of a frame, and returns their values."""
+
+    def __init__(self, simulator: Simulation) -> None:
+        self.simulator = simulator
+        self.knowledge = simulator.knowledge
+
+    def note(
+        self,
+        frame: Frame,
+        name: str,
+        kind: str,
+        given: Given,
+        entry: Collective | Effect | None = None,
+        where: Value | None = None,
+    ) -> Call:
+        """Put a call on the trace."""
+        made = Call(name, kind, entry, frame.path, place_of(given.node), frame.symbol, given)
+        made.where, made.ordered, made.loops = where, frame.ordered > 0, frame.loops
+        made.live, made.under = frame.live, frame.under
+        frame.trace.append(made)
+        return made
+
+    def sign(self, frame: Frame, kind: str, name: str, node: ast.AST) -> None:
+        """Note a sign that there are several processes."""
+        self.note(frame, name, f"sign {kind}", Given(node))
+
+    def signs(self, frame: Frame, name: str, node: ast.AST) -> None:
+        """Note a call that the tables have as a sign."""
+        for kind in _SIGNS:
+            if name in self.knowledge.signs[kind]:
+                self.sign(frame, kind, name, node)
+
+    def meet(self, frame: Frame, entry: Collective, given: Given) -> Value:
+        """Note a collective, and return what it gives."""
+        if any(given.has(key, constant) for key, constant in entry.unless):
+            return ANYTHING
+        if entry.only_if and not any(given.has(key, constant) for key, constant in entry.only_if):
+            return ANYTHING
+        if entry.sharded and not self.simulator.shards:
+            return unknown(*given.arguments)
+        made = self.note(frame, entry.name, "meet", given, entry)
+        made.group = any(_is_group(given.argument(key)) for key in entry.group)
+        for at in entry.fills:
+            target = given.expression(at)
+            if isinstance(target, ast.Name | ast.Attribute):
+                self.simulator.statements.store(frame, target, Unknown(name="agreed"))
+        return unknown(*given.arguments) if entry.own else ANYTHING
+
+    def act(self, frame: Frame, entry: Effect, name: str, given: Given) -> Value:
+        """Note an effect, and return what the call gives."""
+        of_receiver = entry.receiver and given.receiver is not None
+        keys: tuple[int | str, ...] = (0,) if entry.receiver else entry.path
+        where = given.receiver if of_receiver else given.argument(*keys)
+        made = self._made(entry, name, where, frame, given)
+        kind = self._mode(entry, given, of_receiver=of_receiver) if entry.modes else entry.kind
+        if entry.only_if and not _asked(given.argument(entry.only_if)):
+            return made
+        for key, constant in entry.unless:
+            value = given.argument(key)
+            if value is not None and (given.has(key, constant) or isinstance(value, ByRole)):
+                kind = _INSTEAD.get(kind, "")
+        if kind and not (kind in _NEED_PATH and entry.path and not _names_file(where)):
+            call = self.note(frame, name, kind, given, entry, where)
+            source = given.owner if of_receiver else given.expression(*keys)
+            call.target = ast.unparse(source) if source is not None else ""
+        return made
+
+    @staticmethod
+    def _mode(entry: Effect, given: Given, *, of_receiver: bool) -> str:
+        """Return what ``open`` does with its mode."""
+        mode = given.argument("mode", 0 if of_receiver else 1)
+        if mode is None:
+            return "read"
+        if not isinstance(mode, Const) or not isinstance(mode.value, str):
+            return ""
+        if not set(mode.value) & set(entry.modes):
+            return "read"
+        return "append" if "a" in mode.value else entry.kind
+
+    @staticmethod
+    def _made(entry: Effect, name: str, where: Value | None, frame: Frame, given: Given) -> Value:
+        if entry.modes:
+            return Made("file", about=where, path=frame.path, line=given.line)
+        if name.rpartition(".")[2][:1].isupper():
+            return Made(name, about=where, path=frame.path, line=given.line, arguments=given.keywords)
+        if entry.kind in ("load", "read"):
+            found = taint(where)
+            return Unknown(found & ~(ORDER | FILES) | (SEEN if found & FILES else 0))
+        if entry.kind == "tracker":
+            return Made("<run>")
+        return Unknown(taint(where)) if where is not None else ANYTHING
+
+    def local(self, frame: Frame, kind: str, name: str, given: Given) -> Value:
+        """Note what only this process knows, and return it."""
+        if kind in ("lock", "turn"):
+            return Made(kind)
+        if kind == "memory":
+            return Made(f"io.{name.rpartition('.')[2]}")
+        if kind == "spread":
+            return Made("jax.Array")
+        self.note(frame, name, f"local {kind}", given)
+        found = _TAINTS[kind]
+        if kind == "random" and self.simulator.seeded:
+            return ANYTHING
+        if kind == "temporary":
+            return Unknown(IDENTITY) if "Temp" in name else Made("pathlib.Path", IDENTITY, Text("{}", IDENTITY))
+        if kind == "clock" and name.endswith(("strftime", "ctime")):
+            return Text("{}", CLOCK)
+        if kind == "clock" and name.endswith(("now", "today", "utcnow")):
+            return Made("datetime.datetime", CLOCK)
+        inside = unknown(*given.arguments, given.receiver).taint if kind in ("exists", "listing") else 0
+        return Unknown(found | inside & RANK)
+
+
+def _is_group(value: Value | None) -> bool:
+    if value is None or value == NONE:
+        return False
+    return not (isinstance(value, Library) and value.name.endswith("WORLD"))
+
+
+def _asked(value: Value | None) -> bool:
+    """Return whether an option may be on, and is not on for some ranks alone."""
+    return value is not None and not isinstance(value, ByRole) and truth(value) != "FFFF"
+
+
+def _names_file(where: Value | None) -> bool:
+    if where is None or where == NONE:
+        return False
+    return not any(isinstance(one, Made) and one.cls.startswith("io.") for one in options(where))

@@ -1,0 +1,237 @@
+"""Run statements: names, definitions, imports, and what leaves a function."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from allranks.check.simulate.flow import Flow
+from allranks.check.simulate.given import Given
+from allranks.check.simulate.parts import Simulation
+from allranks.check.simulate.state import Frame, around, place_of
+from allranks.check.simulate.values import (
+    ANYTHING,
+    Class,
+    Const,
+    Either,
+    Function,
+    Items,
+    Library,
+    Made,
+    Object,
+    Table,
+    Unknown,
+    Value,
+    taint,
+    unknown,
+)
+from allranks.check.traces.nodes import Exit
+
+_ENDS = frozenset(["sys.exit", "exit", "quit", "os._exit", "SystemExit"])
+
+
+class Statements:
+    """Runs the statements of a frame."""
+
+    def __init__(self, simulator: Simulation) -> None:
+        self.simulator = simulator
+        self._by_type: dict[type[ast.AST], Callable[[Frame, Any], None]] = {
+            ast.Expr: self._expression,
+            ast.Assign: self._assign,
+            ast.AnnAssign: self._annotated,
+            ast.AugAssign: self._augmented,
+            ast.Return: self._return,
+            ast.Raise: self._raise,
+            ast.Assert: self._assert,
+            ast.Break: self._break,
+            ast.Continue: self._continue,
+            ast.FunctionDef: self._define,
+            ast.AsyncFunctionDef: self._define,
+            ast.ClassDef: self._class,
+            ast.Import: self._import,
+            ast.ImportFrom: self._import_from,
+            ast.Global: self._global,
+            ast.Nonlocal: self._nonlocal,
+            **Flow(simulator).by_type,
+        }
+
+    def block(self, frame: Frame, statements: Sequence[ast.stmt]) -> None:
+        """Run statements while a role is live."""
+        for statement in statements:
+            if not frame.live:
+                return
+            self.simulator.step()
+            run = self._by_type.get(type(statement))
+            if run is not None:
+                run(frame, statement)
+
+    # Names
+
+    def store(self, frame: Frame, target: ast.expr, value: Value) -> None:
+        """Bind a target: a name, an attribute, an item, or several."""
+        if isinstance(target, ast.Name):
+            if isinstance(value, Unknown) and not value.name:
+                value = Unknown(value.taint, value.true, target.id, value.kind)
+            self.bind(frame, target.id, value)
+        elif isinstance(target, ast.Attribute):
+            base = self.simulator.expressions.value(frame, target.value)
+            for one in base.options if isinstance(base, Either) else (base,):
+                if isinstance(one, Object | Class):
+                    self.simulator.heap.set(one, target.attr, value, frame.live)
+                    if isinstance(one, Class):
+                        one.members.setdefault(target.attr, value)
+        elif isinstance(target, ast.Tuple | ast.List):
+            self._unpack(frame, target.elts, value)
+        elif isinstance(target, ast.Subscript):
+            self._store_item(frame, target, value)
+        elif isinstance(target, ast.Starred):
+            self.store(frame, target.value, unknown(value))
+
+    def bind(self, frame: Frame, name: str, value: Value) -> None:
+        """Bind a name in the scope that it belongs to, for the roles that are here."""
+        if name in frame.nonlocals:
+            scope = frame.parent
+            while scope is not None and name not in scope.env:
+                scope = scope.parent
+            (scope or frame).env[name] = value
+        elif name in frame.globals or (frame.function is None and frame.parent is None):
+            self.simulator.heap.set(frame.module, name, value)
+        else:
+            frame.env[name] = value
+
+    def _unpack(self, frame: Frame, targets: list[ast.expr], value: Value) -> None:
+        items = value.items if isinstance(value, Items) else ()
+        starred = any(isinstance(target, ast.Starred) for target in targets)
+        for at, target in enumerate(targets):
+            if len(items) == len(targets) and not starred:
+                self.store(frame, target, items[at])
+            else:
+                part = self.simulator.expressions.item(value, Const(at)) if not starred else unknown(value)
+                self.store(frame, target, Unknown(taint(part)) if isinstance(part, Unknown) else part)
+
+    def _store_item(self, frame: Frame, target: ast.Subscript, value: Value) -> None:
+        base = self.simulator.expressions.value(frame, target.value)
+        key = self.simulator.expressions.value(frame, target.slice)
+        if base == Library("os.environ"):
+            self.simulator.recording.note(frame, "os.environ", "environment", Given(target, (key, value)))
+            return
+        if isinstance(base, Table) and isinstance(key, Const):
+            items = {**dict(base.items), key.value: value}
+            self.store(frame, target.value, Table(tuple(items.items()), base.open))
+        elif isinstance(target.value, ast.Name | ast.Attribute) and isinstance(base, Unknown | Items | Table):
+            found = taint(base) | taint(value) | taint(key)
+            if found != taint(base):
+                self.store(frame, target.value, Unknown(found))
+
+    # Simple statements
+
+    def _expression(self, frame: Frame, node: ast.Expr) -> None:
+        if not isinstance(node.value, ast.Constant):
+            self.simulator.expressions.value(frame, node.value)
+
+    def _assign(self, frame: Frame, node: ast.Assign) -> None:
+        value = self.simulator.expressions.value(frame, node.value)
+        for target in node.targets:
+            self.store(frame, target, value)
+
+    def _annotated(self, frame: Frame, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.store(frame, node.target, self.simulator.expressions.value(frame, node.value))
+
+    def _augmented(self, frame: Frame, node: ast.AugAssign) -> None:
+        left = ast.BinOp(node.target, node.op, node.value)
+        ast.copy_location(left, node)
+        self.store(frame, node.target, self.simulator.expressions.value(frame, left))
+
+    def _return(self, frame: Frame, node: ast.Return) -> None:
+        value = self.simulator.expressions.value(frame, node.value)
+        frame.returned.append((frame.live, value, frame.under))
+        self._leave(frame, "return", node)
+
+    def _raise(self, frame: Frame, node: ast.Raise) -> None:
+        value = self.simulator.expressions.value(frame, node.exc)
+        name = value.cls if isinstance(value, Made) else value.name if isinstance(value, Library) else ""
+        self._leave(frame, "end" if name in _ENDS else "raise", node)
+
+    def _leave(self, frame: Frame, kind: str, node: ast.AST) -> None:
+        frame.trace.append(Exit(kind, place_of(node)))
+        frame.live = 0
+
+    def end(self, frame: Frame, node: ast.AST) -> None:
+        """Note that the process ends here."""
+        self._leave(frame, "end", node)
+
+    def _break(self, frame: Frame, node: ast.Break) -> None:
+        if frame.jumps:
+            frame.jumps[-1].broken |= frame.live
+            frame.jumps[-1].variables.append(dict(frame.env))
+        self._leave(frame, "break", node)
+
+    def _continue(self, frame: Frame, node: ast.Continue) -> None:
+        if frame.jumps:
+            frame.jumps[-1].continued |= frame.live
+            frame.jumps[-1].variables.append(dict(frame.env))
+        self._leave(frame, "continue", node)
+
+    def _assert(self, frame: Frame, node: ast.Assert) -> None:
+        self.simulator.expressions.value(frame, node.test)
+
+    def _global(self, frame: Frame, node: ast.Global) -> None:
+        frame.globals.update(node.names)
+
+    def _nonlocal(self, frame: Frame, node: ast.Nonlocal) -> None:
+        frame.nonlocals.update(node.names)
+
+    def _import(self, frame: Frame, node: ast.Import) -> None:
+        for alias in node.names:
+            module = self.simulator.import_module(alias.name, frame.module)
+            first, *others = alias.name.split(".")
+            if others:
+                module = self.simulator.import_module(first, frame.module)
+            for part in others if alias.asname is not None else ():  # import a.b as m: m is the attribute b of a
+                module = self.simulator.members.attribute(frame, module, part, node)
+            self.bind(frame, alias.asname or first, module)
+
+    def _import_from(self, frame: Frame, node: ast.ImportFrom) -> None:
+        dotted = "." * node.level + (node.module or "")
+        for alias in node.names:
+            if alias.name == "*":
+                for name, value in self.simulator.star(dotted, frame.module):
+                    self.bind(frame, name, value)
+            else:
+                value = self.simulator.import_name(dotted, alias.name, frame.module)
+                self.bind(frame, alias.asname or alias.name, value)
+
+    # Definitions
+
+    def _define(self, frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        value: Value = Function(node, frame.module, around(frame))
+        for decorator in reversed(node.decorator_list):
+            value = self.simulator.calls.decorated(frame, value, decorator)
+        self.bind(frame, node.name, value)
+
+    def _class(self, frame: Frame, node: ast.ClassDef) -> None:
+        bases = tuple(self.simulator.expressions.value(frame, base) for base in node.bases)
+        cls = Class(node, frame.module, around(frame), bases)
+        inner = Frame(frame.module, f"{frame.symbol}.{node.name}", {}, parent=frame)
+        self.block(inner, node.body)
+        frame.trace.extend(inner.trace)
+        for name, value in inner.env.items():
+            cls.members[name] = _owned(value, cls)
+        for statement in node.body:
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                cls.members.setdefault(statement.target.id, self._typed(frame, statement.annotation))
+        self.bind(frame, node.name, cls)
+
+    def _typed(self, frame: Frame, annotation: ast.expr) -> Value:
+        return self.simulator.calls.annotated(frame, annotation) or ANYTHING
+
+
+def _owned(value: Value, cls: Class) -> Value:
+    """Return a member of a class: a function knows whose it is."""
+    if isinstance(value, Function) and value.owner is None:
+        value.owner = cls
+    if isinstance(value, Made) and isinstance(value.about, Function):
+        _owned(value.about, cls)
+    return value

@@ -1,0 +1,139 @@
+"""The nodes of a trace: what a function calls that other processes notice, and what it depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from allranks.check.simulate.given import Given
+    from allranks.check.simulate.values import Truth, Value
+
+Span: TypeAlias = tuple[int, int, int, int]
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call of a library's function that some query asks about.
+
+    - ``name``: documented name; ``*.name`` for a method of something unknown. ``entry``: the row of the tables, if it
+      is an effect or a collective. ``kind``: that of the effect, or ``meet``, ``local exists``, ``sign wrap``, ...
+    - ``path``, ``span``, ``symbol``: where it is, and in which function. ``target``: the path of the effect as source.
+    - ``given``: its arguments, and the object whose method it is. ``where``: the value of the path.
+    - ``group``: a collective of some processes only. ``under``: the taint of the conditions around it.
+    - ``ordered``: inside a lock, or where one process is let in at a time. ``loops``: loops around it in its function.
+    - ``live``: the roles that may reach it in its function.
+    """
+
+    name: str
+    kind: str
+    entry: Any
+    path: str
+    span: Span
+    symbol: str
+    given: Given
+    where: Value | None = None
+    target: str = ""
+    ordered: bool = False
+    loops: int = 0
+    live: int = 15
+    under: int = 0
+    group: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Result:
+    """What one function does, for one kind of arguments: its trace, and what it returns."""
+
+    symbol: str
+    path: str
+    line: int
+    value: Value
+    trace: tuple[Node, ...] = ()
+    yields: bool = False
+    yielded: Value | None = None
+    meets: bool = False  # it holds a collective, at any depth
+
+
+@dataclass(slots=True, eq=False)
+class Enter:
+    """A call of a function of the project. ``apart``: it runs in another thread or process."""
+
+    result: Result
+    span: Span
+    live: int = 15
+    apart: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Branch:
+    """A condition: its truth, its taint, its source, and what follows on either side. ``then_live``, ``else_live``: the
+    roles that go on after it from there."""
+
+    letters: Truth
+    taint: int
+    span: Span
+    text: str
+    then: tuple[Node, ...]
+    orelse: tuple[Node, ...]
+    test: Value | None = None
+    meets: bool = False
+
+    def __post_init__(self) -> None:
+        self.meets = meet(self.then) or meet(self.orelse)
+
+
+@dataclass(slots=True, eq=False)
+class Loop:
+    """A loop. ``often``: the truth of "it goes round at all"; ``taint``: what the number of rounds depends on."""
+
+    often: Truth
+    taint: int
+    span: Span
+    text: str
+    body: tuple[Node, ...]
+    orelse: tuple[Node, ...] = ()
+    meets: bool = False
+
+    def __post_init__(self) -> None:
+        self.meets = meet(self.body) or meet(self.orelse)
+
+
+@dataclass(slots=True, eq=False)
+class Exit:
+    """The function is left: ``return``, ``raise``, ``break``, ``continue``, or the process ends (``end``)."""
+
+    kind: str
+    span: Span
+
+
+@dataclass(slots=True, eq=False)
+class Try:
+    """A try statement: its body, its handlers, its else and its finally."""
+
+    body: tuple[Node, ...]
+    handlers: tuple[tuple[Node, ...], ...]
+    orelse: tuple[Node, ...] = ()
+    final: tuple[Node, ...] = ()
+    span: Span = field(default=(1, 0, 1, 0))
+    meets: bool = False
+
+    def __post_init__(self) -> None:
+        self.meets = any(meet(part) for part in (self.body, self.orelse, self.final, *self.handlers))
+
+
+Node: TypeAlias = Call | Enter | Branch | Loop | Exit | Try
+
+
+def meet(nodes: tuple[Node, ...]) -> bool:
+    """Return whether nodes hold a collective, at any depth."""
+    for node in nodes:
+        if isinstance(node, Call):
+            if node.kind == "meet":
+                return True
+        elif isinstance(node, Enter):
+            if node.result.meets:
+                return True
+        elif not isinstance(node, Exit) and node.meets:
+            return True
+    return False

@@ -1,0 +1,206 @@
+"""From an entry down: which roles reach which call, by which calls of the project."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from allranks.check.simulate.values import DIFFERS, EVERY, FILES, roles_where
+from allranks.check.traces.nodes import Branch, Call, Enter, Exit, Loop, Node, Result, Span, Try
+
+Step: TypeAlias = tuple[str, str, Span]  # the function that calls, its file, and where
+
+
+@dataclass(slots=True, eq=False)
+class Reach:
+    """A call that an entry reaches.
+
+    - ``certain``: roles that reach it, if conditions that are the same on all ranks hold. ``may``: roles that can.
+    - ``chain``: the calls from the entry. ``guard``: the nearest condition that only some roles meet.
+    - ``under``: the taint of the conditions on the way. ``met``: how many collectives of the entry come before it.
+    - ``ordered``: on the way, one process is let in at a time.
+    """
+
+    call: Call
+    root: Result
+    certain: int
+    may: int
+    chain: tuple[Step, ...]
+    guard: Branch | None
+    under: int
+    met: int
+    ordered: bool
+
+    @property
+    def everyone(self) -> bool:
+        """Whether every rank reaches it."""
+        return self.certain == EVERY
+
+
+@dataclass(slots=True)
+class _Way:
+    certain: int
+    may: int
+    chain: tuple[Step, ...]
+    guard: Branch | None = None
+    under: int = 0
+    ordered: bool = False
+    symbol: str = ""
+    path: str = ""
+
+
+@dataclass(slots=True)
+class Walk:
+    """Walks over the traces of an entry. A function is walked once for each set of roles that come to it."""
+
+    root: Result
+    met: int = 0
+    reached: list[Reach] = field(default_factory=list)
+    _seen: set[tuple[int, int, int, bool, bool]] = field(default_factory=set)
+
+    def run(self) -> list[Reach]:
+        """Return what the entry reaches, in order."""
+        way = _Way(EVERY, EVERY, (), symbol=self.root.symbol, path=self.root.path)
+        self._nodes(self.root.trace, way)
+        return self.reached
+
+    def _nodes(self, nodes: Sequence[Node], way: _Way) -> None:
+        """Walk over nodes; ``way`` has the roles that are left afterwards."""
+        for node in nodes:
+            if not way.may:
+                return
+            if isinstance(node, Call):
+                self._call(node, way)
+            elif isinstance(node, Enter):
+                self._enter(node, way)
+            elif isinstance(node, Branch):
+                self._branch(node, way)
+            elif isinstance(node, Loop):
+                self._loop(node, way)
+            elif isinstance(node, Try):
+                self._try(node, way)
+            elif isinstance(node, Exit):
+                way.certain = way.may = 0
+
+    def _call(self, call: Call, way: _Way) -> None:
+        if call.kind == "meet":
+            self.met += 1
+        self.reached.append(
+            Reach(
+                call,
+                self.root,
+                way.certain & call.live,
+                way.may & call.live,
+                way.chain,
+                way.guard,
+                way.under,
+                self.met,
+                way.ordered or call.ordered,
+            )
+        )
+
+    def _enter(self, node: Enter, way: _Way) -> None:
+        certain, may = way.certain & node.live, way.may & node.live
+        key = (id(node.result), certain, may, way.ordered, way.guard is not None)
+        if not may or key in self._seen:
+            return
+        self._seen.add(key)
+        step = (way.symbol, way.path, node.span)
+        inside = _Way(
+            certain,
+            may,
+            (*way.chain, step),
+            way.guard,
+            way.under,
+            way.ordered,
+            node.result.symbol,
+            node.result.path,
+        )
+        self._nodes(node.result.trace, inside)
+
+    def _branch(self, node: Branch, way: _Way) -> None:
+        separates = "T" in node.letters and "F" in node.letters
+        sides = []
+        # Which files are there, all processes find alike; all else that differs, one may find alone.
+        alike = "TUD" if not node.taint & DIFFERS & ~FILES else "TU"
+        for nodes, wanted, sure in ((node.then, "TUD", alike), (node.orelse, "FUD", alike.replace("T", "F"))):
+            inside = _Way(
+                way.certain & roles_where(node.letters, sure),
+                way.may & roles_where(node.letters, wanted),
+                way.chain,
+                node if separates else way.guard,
+                way.under | node.taint,
+                way.ordered,
+                way.symbol,
+                way.path,
+            )
+            here = inside.may
+            self._nodes(nodes, inside)
+            sides.append((inside, here))
+        (then, _), (orelse, _) = sides
+        left = way.may & ~(then.may | orelse.may)
+        gone = [here & ~side.may for side, here in sides]
+        if any(gone):
+            way.under |= node.taint
+            if separates:
+                way.guard = node
+        differ = roles_where(node.letters, "D") & (gone[0] | gone[1]) if "D" not in alike else 0
+        way.may &= ~left
+        way.certain = way.certain & ~left & ~differ
+        for side, letter in ((then, "T"), (orelse, "F")):
+            way.certain &= ~(roles_where(node.letters, letter) & ~side.may)
+
+    def _loop(self, node: Loop, way: _Way) -> None:
+        inside = _Way(
+            way.certain & roles_where(node.often, "TUD"),
+            way.may & roles_where(node.often, "TUD"),
+            way.chain,
+            way.guard,
+            way.under,
+            way.ordered,
+            way.symbol,
+            way.path,
+        )
+        self._nodes(node.body, inside)
+        self._nodes(node.orelse, way)
+
+    def _try(self, node: Try, way: _Way) -> None:
+        before = (way.certain, way.may)
+        self._nodes(node.body, way)
+        self._nodes(node.orelse, way)
+        after = (way.certain, way.may)
+        for handler in node.handlers:
+            way.certain, way.may = before
+            self._nodes(handler, way)
+            after = (after[0], after[1] | way.may)
+        way.certain, way.may = after
+        if node.final:
+            now = (way.certain, way.may)
+            way.certain, way.may = before
+            self._nodes(node.final, way)
+            way.certain, way.may = now
+
+
+def walk(root: Result) -> list[Reach]:
+    """Return what an entry reaches, in order."""
+    return Walk(root).run()
+
+
+def calls_in(nodes: Sequence[Node], seen: set[int] | None = None) -> Iterator[Call]:
+    """Yield the calls in nodes and in the functions that they enter, each function once."""
+    seen = set() if seen is None else seen
+    for node in nodes:
+        if isinstance(node, Call):
+            yield node
+        elif isinstance(node, Enter):
+            if id(node.result) not in seen:
+                seen.add(id(node.result))
+                yield from calls_in(node.result.trace, seen)
+        elif isinstance(node, Branch):
+            yield from calls_in((*node.then, *node.orelse), seen)
+        elif isinstance(node, Loop):
+            yield from calls_in((*node.body, *node.orelse), seen)
+        elif isinstance(node, Try):
+            for part in (node.body, *node.handlers, node.orelse, node.final):
+                yield from calls_in(part, seen)

@@ -1,0 +1,180 @@
+"""Programs are entered, however they call what they do: every rank reaches the write in the innermost function."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from allranks.check.analysis import Analysis, analyse
+from allranks.check.queries.effects import by_nodes, differs, is_known, path_of, ungated
+
+JOIN = "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
+SAVE = "import torch\n\ndef train(path='last.pt'):\n    torch.save({}, path)\n"
+PROGRAMS = {
+    "a function": {"main.py": f"{JOIN}from loop import train\ntrain()\n", "loop.py": SAVE},
+    "a module named as its function": {
+        "main.py": f"{JOIN}from pkg import train\ntrain()\n",
+        "pkg/__init__.py": "from .train import train\n",
+        "pkg/train.py": SAVE,
+    },
+    "an attribute of a package": {
+        "main.py": f"{JOIN}import pkg\npkg.train('last.pt')\n",
+        "pkg/__init__.py": "from pkg.train import *\n",
+        "pkg/train.py": SAVE,
+    },
+    "partial": {
+        "main.py": f"{JOIN}import functools\nfrom loop import train\nfunctools.partial(train, 'a.pt')()\n",
+        "loop.py": SAVE,
+    },
+    "a class": {
+        "main.py": f"{JOIN}from loop import Trainer\nTrainer('last.pt').fit()\n",
+        "loop.py": "import torch\nclass Base:\n    def fit(self):\n        self.save()\n"
+        "class Trainer(Base):\n    def __init__(self, path):\n        self.path = path\n"
+        "    def save(self):\n        torch.save({}, self.path)\n",
+    },
+    "a factory": {
+        "main.py": f"{JOIN}from loop import make\nmake('adam')()\n",
+        "loop.py": f"{SAVE}\nKINDS = {{'adam': train}}\ndef make(name):\n    return KINDS[name]\n",
+    },
+    "an attribute of a class": {
+        "main.py": f"{JOIN}from loop import train\nclass Task:\n    run = staticmethod(train)\nTask.run()\n",
+        "loop.py": SAVE,
+    },
+    "super": {
+        "main.py": f"{JOIN}from loop import Base\nclass Mine(Base):\n    def fit(self):\n        super().fit()\n"
+        "Mine().fit()\n",
+        "loop.py": "import torch\nclass Base:\n    def fit(self):\n        torch.save({}, 'last.pt')\n",
+    },
+    "click": {
+        "main.py": f"import click\n{JOIN}from loop import train\n@click.command()\ndef main():\n    train()\n"
+        "if __name__ == '__main__':\n    main()\n",
+        "loop.py": SAVE,
+    },
+    "hydra": {
+        "main.py": f"import hydra\n{JOIN}from loop import train\n@hydra.main(config_path='c')\ndef main(cfg):\n"
+        "    train(cfg.path)\nif __name__ == '__main__':\n    main()\n",
+        "loop.py": SAVE,
+    },
+    "fire": {"main.py": f"import fire\n{JOIN}from loop import train\nfire.Fire(train)\n", "loop.py": SAVE},
+    "absl": {
+        "main.py": f"from absl import app\n{JOIN}from loop import train\ndef main(argv):\n    train()\napp.run(main)\n",
+        "loop.py": SAVE,
+    },
+    "spawn": {
+        "main.py": "import torch.multiprocessing as mp\nfrom loop import train\ndef work(rank, world):\n    train()\n"
+        "if __name__ == '__main__':\n    mp.spawn(work, args=(2,), nprocs=2)\n",
+        "loop.py": SAVE,
+    },
+    "a decorator of the project": {
+        "main.py": f"{JOIN}from loop import train\ndef logged(f):\n    def inner(*args):\n        return f(*args)\n"
+        "    return inner\n@logged\ndef main():\n    train()\nmain()\n",
+        "loop.py": SAVE,
+    },
+    "a dataclass": {
+        "main.py": f"{JOIN}from dataclasses import dataclass\nfrom loop import train\n@dataclass\nclass Run:\n"
+        "    do: object\nRun(train).do()\n",
+        "loop.py": SAVE,
+    },
+    "a generator": {
+        "main.py": f"{JOIN}from loop import train\ndef steps():\n    yield train\nfor step in steps():\n    step()\n",
+        "loop.py": SAVE,
+    },
+    "match": {
+        "main.py": f"{JOIN}import sys\nfrom loop import train\nmatch sys.argv[1]:\n    case 'train':\n"
+        "        train()\n",
+        "loop.py": SAVE,
+    },
+}
+
+
+def analysis(files: dict[str, str]) -> Analysis:
+    return analyse({path: ast.parse(text) for path, text in files.items()}, files)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_write_is_reached_by_every_rank(name: str) -> None:
+    found = [(r.call.path, r.call.name) for root, r in ungated(analysis(PROGRAMS[name]), "checkpoint") if root.sure]
+    assert found == [("loop.py" if "loop.py" in PROGRAMS[name] else "pkg/train.py", "torch.save")]
+
+
+GUARDS = {
+    "if dist.get_rank() == 0:": 1,
+    "if not dist.get_rank():": 1,
+    "if os.environ['RANK'] == '0':": 1,
+    "if dist.get_rank() == 0 and os.path.exists('a'):": 1,
+    "if is_main_process():": 1,
+    "if trainer.is_main:": 1,
+    "if dist.get_rank() % 8 == 0 and dist.get_rank() < 1:": 1,
+    "if dist.get_world_size() > 1:": 0,
+    "if dist.get_rank() >= 0:": 0,
+    "if os.path.exists('a'):": 0,
+    "if step % 10 == 0:": 0,
+}
+GUARDED = """\
+import os
+import torch
+import torch.distributed as dist
+from tools import is_main_process, trainer
+
+dist.init_process_group("nccl")
+for step in range(10):
+    {}
+        torch.save({{}}, "last.pt")
+"""
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_guard_lets_one_rank_write(guard: str) -> None:
+    found = list(ungated(analysis({"train.py": GUARDED.format(guard)}), "checkpoint"))
+    assert len(found) == 1 - GUARDS[guard]
+
+
+PATHS = {
+    "'last.pt'": "all",
+    "f'{dist.get_rank()}.pt'": "own",
+    "'%d.pt' % dist.get_rank()": "own",
+    "os.path.join('out', str(dist.get_rank()), 'a.pt')": "own",
+    "Path('out') / f'{os.getpid()}.pt'": "own",
+    "tempfile.mkdtemp() + '/a.pt'": "own",
+    "io.BytesIO()": "own",
+    "f'{step}.pt'": "all",
+    "f'{time.time()}.pt'": "differs",
+    "Path('out', datetime.now().strftime('%H%M'), 'a.pt')": "differs",
+    "datetime.now().strftime('%Y-%m-%d') + '.pt'": "all",
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_is_of_all_ranks_or_of_one(path: str) -> None:
+    head = (
+        "import io, os, tempfile, time\nfrom datetime import datetime\nfrom pathlib import Path\nstep = int(input())\n"
+    )
+    found = list(ungated(analysis({"train.py": f"{JOIN}{head}torch.save({{}}, {path})\n"}), "checkpoint"))
+    assert len(found) == (PATHS[path] != "own")
+    assert [differs(reach) for _, reach in found] == [PATHS[path] == "differs"] * len(found)
+
+
+def test_what_each_node_writes_is_told_apart() -> None:
+    text = f"{JOIN}import os\nif int(os.environ['LOCAL_RANK']) == 0:\n    torch.save({{}}, 'out/a.pt')\n"
+    ((_, reach),) = by_nodes(analysis({"train.py": text}), "checkpoint")
+    assert (path_of(reach), is_known(reach)) == ("out/a.pt", True)
+    local = text.replace("out/", "/tmp/")
+    assert list(by_nodes(analysis({"train.py": local}), "checkpoint")) == []
+
+
+def test_a_function_that_nobody_calls_is_not_sure() -> None:
+    text = (
+        "import torch\nimport torch.distributed as dist\ndef save():\n    dist.get_rank()\n    torch.save({}, 'a.pt')\n"
+    )
+    ((root, _),) = ungated(analysis({"tools.py": text}), "checkpoint")
+    assert (root.kind, root.sure) == ("function", False)
+
+
+def test_a_hook_runs_on_every_process() -> None:
+    text = (
+        "import torch\nfrom pytorch_lightning import LightningModule\nclass Model(LightningModule):\n"
+        "    def on_train_epoch_end(self):\n        torch.save({}, 'a.pt')\n"
+    )
+    ((root, _),) = ungated(analysis({"model.py": text}), "checkpoint")
+    assert (root.kind, root.sure) == ("hook", True)
