@@ -182,6 +182,10 @@ class StepRemoved(NotThere):
     """
 
 
+class NotAFile(StorageError):
+    """Raised when a path that must be a file is a folder, a pipe, a socket or a device."""
+
+
 class AlreadyThere(StorageError):
     """Raised when a file that must be new already exists."""
 

@@ -21,7 +21,7 @@ from allranks.data.ledger import Ledger, sums_of_batches
 from allranks.data.plan import EpochPlan, choose_layout, rows_of_rank
 from allranks.data.workers.pool import _SampleList
 from allranks.readiness import preflight as preflighting
-from allranks.storage import MemoryStorage
+from allranks.storage import LocalStorage, MemoryStorage
 from allranks.world.detect import single_world
 from allranks.world.launcher_environment import Decision, Framework, LauncherEnvironment, decide
 
@@ -244,6 +244,11 @@ def already_there(_: Path) -> None:
         storage.put("run/notes.json", b"{}")
 
 
+def not_a_file(folder: Path) -> None:
+    (folder / "run" / "notes.json").mkdir(parents=True)
+    LocalStorage(folder).get("run/notes.json")
+
+
 def truncated(_: Path) -> None:
     storage = MemoryStorage()
     storage.put("run/notes.json", b"{}")
@@ -299,6 +304,7 @@ CASES: dict[str, dict[type[errors.AllranksError], Case]] = {
     "Storage": {
         errors.StorageError: storage_error,
         errors.NotThere: not_there,
+        errors.NotAFile: not_a_file,
         errors.AlreadyThere: already_there,
         errors.Truncated: truncated,
     },

@@ -11,6 +11,7 @@ it, or break the reader, and is not believed.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -19,7 +20,9 @@ from errno import EEXIST
 from hashlib import blake2b
 from hmac import compare_digest
 from pathlib import Path
-from shutil import rmtree
+
+from allranks.errors import StorageError
+from allranks.storage.deletion import delete_tree
 
 TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# This folder is a cache of `allranks check`. It may be deleted.\n"
 JUDGED, VERSIONS, LARGEST = 32, 2, 256 << 20
@@ -176,7 +179,13 @@ class Folder:
         versions = sorted(folders, key=_age, reverse=True)
         for old in versions[VERSIONS:]:
             if old != self._home:
-                rmtree(old, ignore_errors=True)
+                with suppress(OSError, StorageError):
+                    delete_tree(old, is_ours=_is_entry)
+
+
+def _is_entry(name: str) -> bool:
+    """Return whether a name in a folder of a version is that of an entry, complete or in passing."""
+    return re.fullmatch(r"(run-[0-9a-f]+\.json|summaries)(\.[0-9]+)?", name) is not None
 
 
 def _age(path: Path) -> float:

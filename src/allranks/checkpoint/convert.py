@@ -6,12 +6,11 @@ The exported part must fit into memory as a whole, because those libraries write
 from __future__ import annotations
 
 import os
+import re
 import secrets
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -26,20 +25,16 @@ from allranks.checkpoint.manifest import Manifest
 from allranks.errors import AllranksError, AlreadyThere, CannotStore, StorageError
 from allranks.extent import Extent
 from allranks.failure import text_of
+from allranks.storage import deletion
 
 Write = Callable[[Any, Path], None]
-# The files of an export that is a folder, by patterns: nothing else is ever replaced.
+# The paths of the files of an export that is a folder: nothing else is ever replaced.
+_DATABASE = r"(manifest\.ocdbt|d/[0-9a-f]{32})"
 _FILES = {
-    "dcp": (".metadata", "*.distcp"),
-    "orbax": (
-        "_*",
-        "d",
-        "manifest.ocdbt",
-        "ocdbt.process_*",
-        "array_metadatas",
-        "descriptor",
-        "default",
-        "commit_success.txt",
+    "dcp": re.compile(r"\.metadata|__[0-9]+_[0-9]+\.distcp"),
+    "orbax": re.compile(
+        rf"_METADATA|_CHECKPOINT_METADATA|_sharding|commit_success\.txt|_strings\.json|(ocdbt\.process_[0-9]+/)?{_DATABASE}"
+        r"|array_metadatas/process_[0-9]+|descriptor/descriptor\.pbtxt"
     ),
 }
 # The arrays that each format cannot hold: by dtype; and the formats that hold no empty arrays.
@@ -63,6 +58,7 @@ _WITHOUT_EMPTY = frozenset(["orbax"])
 # The dtypes that only torch names, and also writes.
 _KINDS_IN_TORCH = frozenset(["", "torch.float4_e2m1fn_x2"])
 _LISTED = 3
+_OTHER = "Choose another OUT."
 # The writer of each format (``module:function``), and the framework of its arrays.
 FORMATS = {
     "pt": ("allranks.checkpoint.foreign.torch:write_pt", "torch"),
@@ -107,7 +103,7 @@ def convert_checkpoint(
     tree = tree_of({path_without_prefix(path, stripped): leaf for path, leaf in {**arrays, **values}.items()})
     if conversion.to == "dcp":
         tree = _as_dict(tree)
-    with _replace_atomically(output_path) as temporary:
+    with _replace_atomically(output_path, conversion.to) as temporary:
         try:
             write(tree, temporary)
         except OSError:
@@ -221,38 +217,60 @@ def _lists_from_numbers(node: Any, name: str) -> Any:
     return [children[str(number)] for number in range(len(children))]
 
 
+def _pattern_of(to: str) -> Callable[[str], bool]:
+    """Return whether the file with a path below an export to ``to`` is a part of the export."""
+    return lambda path: _FILES[to].fullmatch(path) is not None
+
+
 @contextmanager
-def _replace_atomically(out: Path) -> Iterator[Path]:
+def _replace_atomically(out: Path, to: str) -> Iterator[Path]:
     """Yield a temporary path beside ``out``. What the block writes there replaces ``out`` at the end."""
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        if out.is_dir() and not out.is_symlink():
-            shutil.rmtree(out)
-        elif out.exists():
-            out.unlink()
         _make_durable(temporary)
+        if out.is_dir() and (left := deletion.delete_tree(out, is_ours=_pattern_of(to))):
+            raise AlreadyThere(f"export: OUT {out} has got other files: {', '.join(left[:_LISTED])}.", remedy=_OTHER)
         os.rename(temporary, out)
     except OSError as error:
         raise StorageError(f"cannot write {out}: {error.strerror} ({error.filename}).", path=str(out)) from error
     finally:
-        for left in out.parent.glob(f"{temporary.name}*"):  # (Orbax has temporary names of its own)
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        for one in out.parent.iterdir() if out.parent.is_dir() else ():
+            if one.name.startswith(temporary.name):  # (Orbax has temporary names of its own)
+                deletion.delete_tree(one)
 
 
 def _refuse_others(out: Path, to: str) -> None:
     """Raise AlreadyThere if ``out`` exists and is not an export in the format ``to``."""
     remedy = f"Choose another OUT: --force replaces only an export to {to}."
+    if out.is_symlink():
+        raise AlreadyThere(
+            f"{out} is a symbolic link to {os.readlink(out)}: expected an export to {to}.",
+            remedy="Give the path that it leads to, or remove the link.",
+        )
     if out.is_dir() is (to in _FILES):
-        held = [one.name for one in out.iterdir()] if out.is_dir() else []
-        if others := [name for name in held if not any(fnmatchcase(name, one) for one in _FILES[to])]:
+        if out.is_dir() and (others := sorted(path for path in _paths_below(out) if not _pattern_of(to)(path))):
             raise AlreadyThere(
-                f"{out} holds {', '.join(sorted(others)[:3])}, which is not part of an export to {to}.", remedy=remedy
+                f"{out} holds {', '.join(others[:_LISTED])}, which is not part of an export to {to}.", remedy=remedy
             )
     elif out.exists():
         found, expected = ("folder", "file") if out.is_dir() else ("file", "folder")
         raise AlreadyThere(f"{out} exists, and is a {found}: expected a {expected}.", remedy=remedy)
+
+
+def _paths_below(out: Path) -> Iterator[str]:
+    """Yield the paths below a folder of everything that is not a folder, without following links; of a link, ``link/``.
+
+    So no pattern of an export's files matches a link.
+    """
+    for folder, folders, files in os.walk(out):
+        for name in (*folders, *files):
+            path = os.path.relpath(os.path.join(folder, name), out)
+            if os.path.islink(os.path.join(folder, name)):
+                yield f"{path}/"
+            elif name in files:
+                yield path
 
 
 def _make_durable(path: Path) -> None:

@@ -30,6 +30,7 @@ from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest, StoredLeaf
 from allranks.errors import AllranksError, AlreadyThere, StorageError
 from allranks.extent import Extent
+from allranks.storage import deletion
 
 CONFIG = "config.json"
 _SHARD = re.compile(r"model-[0-9]+-of-[0-9]+\.safetensors")
@@ -77,8 +78,7 @@ def write_export(
             for name, data in small.items():
                 if data is not None:
                     _write_small(temporary[name], data)
-            for name in old:
-                (output_folder / name).unlink()
+            deletion.delete_files(output_folder, old)
             for name in names:
                 temporary[name].rename(output_folder / name)
         _sync_folder(output_folder)
@@ -112,8 +112,7 @@ def _temporary_files(out: Path, names: list[str]) -> Iterator[Mapping[str, Path]
     try:
         yield temporary
     finally:
-        for path in temporary.values():
-            path.unlink(missing_ok=True)
+        deletion.delete_files(out, [path.name for path in temporary.values()])
 
 
 def _write_file(

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from allranks.checkpoint import paths
-from allranks.errors import AlreadyThere, Damaged, Fenced, NotThere, StorageError
+from allranks.errors import AlreadyThere, Damaged, Fenced, NotAFile, NotThere, StorageError, Unsafe
 from allranks.process import started
 from allranks.storage.base import Storage
 from allranks.storage.detect import canonical_place
@@ -27,6 +27,7 @@ from allranks.world import processes
 FORMAT = "allranks.fence"
 KEPT = 2
 MOST_ATTEMPTS = 1000
+LARGEST = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ def _read_fence(storage: Storage, number: int) -> Fence | None:
     """Return the fence with this number; None if it was just removed because newer fences exist. Raises Damaged."""
     path = paths.fence_path(number)
     try:
-        found = json.loads(storage.get(path))
+        found = json.loads(storage.get(path, most=LARGEST))
         if found.pop("format") != FORMAT:
             raise ValueError(f"expected the format {FORMAT!r}")
         return Fence(
@@ -189,9 +190,9 @@ def _read_fence(storage: Storage, number: int) -> Fence | None:
         )
     except NotThere:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (NotAFile, Unsafe, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(
-            f"{storage.url}: {path} is not a valid fence: {error}.",
+            f"{storage.url}: {path} is not a valid fence: {error!s:.300}.",
             path=path,
             remedy="If no other job writes into this run, delete the file.",
         ) from error

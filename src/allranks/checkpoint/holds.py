@@ -15,12 +15,13 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
 from allranks.checkpoint import fence, inventory, paths
-from allranks.errors import NotThere, StepRemoved, StorageError
+from allranks.errors import NotAFile, NotThere, StepRemoved, StorageError, Unsafe
 from allranks.process import started
 from allranks.storage.base import Storage
 
 FORMAT = "allranks.hold"
 _MOST_ATTEMPTS = 100
+_LARGEST = 64 << 10
 _REMEDY = "Choose another step: `allranks ckpt ls` lists the steps."
 
 
@@ -104,9 +105,9 @@ def _is_over(hold: Hold) -> bool:
 def _read_hold(storage: Storage, path: str, step: int) -> Hold | None:
     """Return a hold; None if it was released in the meantime, or if the file is not a hold."""
     try:
-        found = json.loads(storage.get(path))
+        found = json.loads(storage.get(path, most=_LARGEST))
         if found.get("format") != FORMAT or datetime.fromisoformat(found["until"]).tzinfo is None:
             return None
         return Hold(step, fence.RunOwner(**fence.keep_known_fields(fence.RunOwner, found["owner"])), found["until"])
-    except (NotThere, ValueError, KeyError, TypeError, AttributeError):
+    except (NotThere, NotAFile, Unsafe, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

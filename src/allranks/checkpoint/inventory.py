@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from allranks.checkpoint import manifest_decode, paths
+from allranks.checkpoint import manifest_decode, manifest_document, paths
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest, ShardRun
-from allranks.errors import Damaged, NewerFormat, NotThere
+from allranks.errors import Damaged, NewerFormat, NotAFile, NotThere, Unsafe
+from allranks.storage import limits
 from allranks.storage.base import Entry, Storage
 
 _AT_ONCE = 8
@@ -45,7 +46,7 @@ def load_manifest(storage: Storage, step: int) -> Manifest:
 def load_folder(storage: Storage, folder: str) -> Manifest:
     """Return the manifest in a folder of any name ("": the top). Raises NotThere, NewerFormat, Damaged."""
     path = f"{folder}/{paths.MANIFEST}" if folder else paths.MANIFEST
-    return manifest_decode.decode_manifest(storage.get(path), path=f"{storage.url}/{path}")
+    return manifest_decode.decode_manifest(_manifest_bytes(storage, path), path=f"{storage.url}/{path}")
 
 
 def load_from_memory(storage: Storage) -> Manifest:
@@ -53,7 +54,25 @@ def load_from_memory(storage: Storage) -> Manifest:
 
     Raises NotThere, NewerFormat, Damaged.
     """
-    return manifest_decode.decode_manifest(storage.get(paths.MEMORY), path=f"{storage.url}/{paths.MEMORY}")
+    return manifest_decode.decode_manifest(_manifest_bytes(storage, paths.MEMORY), path=f"{storage.url}/{paths.MEMORY}")
+
+
+def has_foreign_memory_file(storage: Storage) -> bool:
+    """Return whether the file of the step in memory exists, and is of another program."""
+    try:
+        return not manifest_document.is_allranks_manifest(_manifest_bytes(storage, paths.MEMORY))
+    except NotThere:
+        return False
+    except Damaged:  # it is not a file
+        return True
+
+
+def _manifest_bytes(storage: Storage, path: str) -> bytes:
+    """Return the content of a manifest. Raises NotThere, and Damaged for a pipe, a folder, or too many bytes."""
+    try:
+        return storage.get(path, most=limits.metadata_limit())
+    except (NotAFile, Unsafe) as error:
+        raise Damaged(str(error), path=path, remedy="Restore another step.") from error
 
 
 def is_current(storage: Storage, manifest: Manifest, folder: str | None = None) -> bool:

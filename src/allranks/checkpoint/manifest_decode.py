@@ -33,6 +33,8 @@ from allranks.extent import Extent
 LIMIT = 1 << 63
 MOST_DIMENSIONS = 32
 MOST_SHARDS = 10**8
+# The most bytes of a chunk: a reader takes a chunk into memory. This library writes at most 8 MiB (docs/format.md).
+MOST_CHUNK = 256 << 20
 
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _DTYPE = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -222,6 +224,8 @@ def _decode_file(item: Any, what: str, digest: re.Pattern[str], *, compressed: b
     if type(chunks) is not list:
         raise InvalidManifest(f"the chunks of {what} are {shorten(chunks)}: expected a list")
     lengths, digests = _decode_chunks(chunks, what, digest)
+    if (longest := max(lengths, default=0)) > MOST_CHUNK:
+        raise InvalidManifest(f"{what} has a chunk of {longest:,} bytes: expected at most {MOST_CHUNK:,}")
     ends = tuple(accumulate(lengths))
     if (ends[-1] if ends else 0) != size:
         raise InvalidManifest(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
+from collections import Counter
 from collections.abc import Set
 from typing import Any, cast
 
@@ -24,6 +26,9 @@ _KEYS = {
 _KEYS_OF = {PLAIN: _KEYS, EXTENDED: _KEYS | {"ties"}} | dict.fromkeys(
     (BY_RANK, COMPRESSED), _KEYS | {"ties", "rank_values"}
 )
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+_SHORT.maxlist = _SHORT.maxdict = 20
 _KNOWN = f"{', '.join(map(str, (PLAIN, EXTENDED, BY_RANK)))} and {COMPRESSED}"
 
 
@@ -102,8 +107,7 @@ def _check_text(text: str, document: Any) -> None:
 def _object_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise InvalidManifest(f"the key {shorten(twice)} occurs twice in one object")
     return made
 
@@ -113,7 +117,8 @@ def _no_constant(name: str) -> Any:
 
 
 def shorten(value: Any) -> str:
-    text = repr(value)
+    """Return at most 80 characters that show a value. A large value is not formatted as a whole."""
+    text = _SHORT.repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -14,6 +14,7 @@ from allranks.checkpoint.manifest import Manifest, StoredFile
 from allranks.checkpoint.stage import fresh_block
 from allranks.digest import hasher_by_name
 from allranks.errors import NotThere, StorageError, Truncated
+from allranks.storage import limits
 from allranks.storage.base import BLOCK, Storage
 
 Kind = Literal["missing", "cut off", "too long", "changed", "unreadable", "foreign"]
@@ -222,7 +223,10 @@ def _header_information(storage: Storage, path: str) -> dict[str, object] | None
     try:
         length = bytearray(8)
         storage.read(path, 0, [memoryview(length)])
-        header = bytearray(min(int.from_bytes(length, "little"), storage.size(path) or 0))
+        size = min(int.from_bytes(length, "little"), storage.size(path) or 0)
+        if size > limits.metadata_limit():
+            return None
+        header = bytearray(size)
         storage.read(path, len(length), [memoryview(header)])
         about = json.loads(json.loads(header)["__metadata__"]["allranks"])
     except (StorageError, ValueError, LookupError, TypeError, RecursionError):

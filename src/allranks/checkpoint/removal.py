@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 from allranks.checkpoint import holds, inventory, items, manifest_decode, manifest_encode, paths
 from allranks.checkpoint.inventory import StepFolder
-from allranks.errors import AllranksError, NotThere
+from allranks.errors import AllranksError, NotAFile, NotThere, Unsafe
+from allranks.storage import limits
 from allranks.storage.base import Entry, Storage
 
-NEWER = "its manifest was written by a newer allranks, or by another program"
+NEWER = "its manifest was written by a newer allranks, or by another program, or is not a file"
 LINK = "its folder is a symbolic link"
 # The files that LocalStorage leaves if it is killed while it writes a manifest.
 _OF_A_PUT = re.compile(r"\.manifest\.json\.([0-9a-f]{8}\.tmp|claim)")
@@ -68,7 +69,7 @@ def reduce_step(storage: Storage, step: int, kept_items: Collection[str]) -> boo
     Raises AllranksError if the step lacks one of the items.
     """
     path = paths.manifest_path(step)
-    before, data = inventory.load_manifest(storage, step), storage.get(path)
+    before, data = inventory.load_manifest(storage, step), storage.get(path, most=limits.metadata_limit())
     if lacking := set(kept_items) - items.items_in(before):
         told = ", ".join(map(repr, sorted(lacking)))
         raise AllranksError(
@@ -96,6 +97,32 @@ def remove_files(storage: Storage, step: int, names: Iterable[str]) -> None:
     storage.remove_folder(folder)
 
 
+def remove_memory_manifest(storage: Storage) -> None:
+    """Remove the manifest of the step in memory from a run. A file of another program with this name stays."""
+    if not inventory.has_foreign_memory_file(storage):
+        storage.delete(paths.MEMORY)
+
+
+def remove_run(storage: Storage) -> tuple[str, ...]:
+    """Remove all steps of a run, its fences, holds and leftovers, and its folder. Return the names that stay."""
+    stay: list[str] = []
+    for entry in storage.list(""):
+        step = paths.parse_step_folder(entry.name)
+        if step is not None and entry.size is None:
+            left = (entry.name,) if entry.link else remove_step(storage, step)
+            stay += [entry.name] if left is None else [f"{entry.name}/{name}" for name in left]
+    remove_memory_manifest(storage)
+    for folder, is_ours in ((paths.HOLDS, paths.parse_hold_name), (paths.FENCES, paths.parse_fence_name)):
+        entries = storage.list(folder)
+        for entry in entries:
+            if is_ours(entry.name) is not None and entry.size is not None:
+                storage.delete(f"{folder}/{entry.name}")
+        if entries:
+            storage.remove_folder(folder)
+    known = {name.partition("/")[0] for name in stay}
+    return (*stay, *(entry.name for entry in storage.list("") if entry.name not in known))
+
+
 def remove_replaced(storage: Storage, step: int) -> None:
     """Remove the shard files of earlier saves of a step that was saved again."""
     nonce = inventory.load_manifest(storage, step).nonce
@@ -109,9 +136,11 @@ def _manifest_and_files(storage: Storage, step: int) -> tuple[bytes, tuple[str, 
     The files are () if the manifest is damaged or missing, and None if this allranks cannot read it.
     """
     try:
-        data = storage.get(paths.manifest_path(step))
+        data = storage.get(paths.manifest_path(step), most=limits.metadata_limit())
     except NotThere:
         return b"", ()
+    except (NotAFile, Unsafe):
+        return b"", None
     return data, manifest_decode.named_files(data)
 
 

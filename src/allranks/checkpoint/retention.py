@@ -8,7 +8,13 @@ from dataclasses import replace
 
 from allranks.checkpoint import holds, inventory, paths
 from allranks.checkpoint.items import CannotReduce, items_in
-from allranks.checkpoint.removal import reduce_step, removal_obstacles, remove_replaced, remove_step
+from allranks.checkpoint.removal import (
+    reduce_step,
+    removal_obstacles,
+    remove_memory_manifest,
+    remove_replaced,
+    remove_step,
+)
 from allranks.checkpoint.retention_policy import (
     Keep,
     RetentionDecision,
@@ -87,7 +93,7 @@ class RunRetention:
         with self._lock:  # a save to disk and a save into memory may both be about to publish
             self._check_owner()
             if self._memory_is_given_up:
-                self._storage.delete(paths.MEMORY)
+                remove_memory_manifest(self._storage)
             for step in sorted(self._superseded, reverse=True):
                 self._storage.delete(paths.manifest_path(step))
             self._superseded, self._memory_is_given_up = set(), False
@@ -147,7 +153,11 @@ class RunRetention:
         steps = set(steps)
         for step in sorted(self._removable_steps(steps, held=holds.held_steps(self._storage) if steps else {})):
             self._check_owner()
-            left = remove_step(self._storage, step)
+            try:
+                left = remove_step(self._storage, step)
+            except StorageError as error:  # the other steps can still be removed
+                self._report_once(step, str(error))
+                continue
             if left is None:
                 continue
             self.steps.discard(step)
@@ -177,10 +187,14 @@ class RunRetention:
         """Return the steps that may be removed. The reason why another step stays is logged once."""
         found = removal_obstacles(self._storage, steps, holders=held) if steps else {}
         for step, why in found.items():
-            if self._reported.get(step) != why:
-                log("allranks: step %d of %s is not removed: %s.", step, self._storage.url, why, level=30)
-        self._reported |= found
+            self._report_once(step, why)
         return steps - found.keys()
+
+    def _report_once(self, step: int, why: str) -> None:
+        """Log why a step stays, unless that was logged before."""
+        if self._reported.get(step) != why:
+            log("allranks: step %d of %s is not removed: %s.", step, self._storage.url, why.removesuffix("."), level=30)
+        self._reported[step] = why
 
     def _saved_step(self, step: int) -> Saved:
         """Return a step with what the policies need to know of it: metrics and items, or only the number."""

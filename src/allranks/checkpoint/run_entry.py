@@ -11,7 +11,7 @@ from allranks.checkpoint import fence
 from allranks.checkpoint.items import check_names
 from allranks.checkpoint.retention import RunRetention
 from allranks.checkpoint.retention_policy import Keep, RetentionPolicy, combine_policies
-from allranks.errors import BadArgument, StorageError, name_ranks
+from allranks.errors import BadArgument, StorageError, Unsafe, name_ranks
 from allranks.storage.base import Storage
 from allranks.world.base import World
 
@@ -104,9 +104,9 @@ def check_visible(storage: Storage, world: World, path: str, *, nonce: str) -> N
 def _nonce_at(storage: Storage, path: str) -> str:
     """Return the nonce of the fence that this rank sees at ``path``, or a description of what it sees."""
     try:
-        found: str = json.loads(storage.get(path))["nonce"]
+        found: str = json.loads(storage.get(path, most=fence.LARGEST))["nonce"]
     except StorageError as error:
         return str(error)
-    except (ValueError, LookupError, TypeError):
+    except (Unsafe, ValueError, LookupError, TypeError, RecursionError):
         return "the file there is not a fence"
     return found

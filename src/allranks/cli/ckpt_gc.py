@@ -14,7 +14,7 @@ from allranks.checkpoint.inventory import StepFolder
 from allranks.checkpoint.removal import LeftoverFiles, StepRemoval, choose_leftovers, plan_step_removal
 from allranks.cli import screen
 from allranks.cli.place import Place, parse_place
-from allranks.errors import AllranksError, Fenced, NotThere
+from allranks.errors import AllranksError, Fenced, NotThere, StorageError
 from allranks.storage.detect import canonical_place
 
 DESCRIPTION = """\
@@ -119,12 +119,25 @@ def _obstacle(found: StepFolder, held: Mapping[int, str], chosen: Sequence[int])
 
 
 def _remove(at: Place, work: Work) -> Work:
-    """Remove the planned files and steps; return what was removed."""
+    """Remove the planned files and steps; return what was removed. What cannot be removed stays, with the reason."""
+    stayed: dict[int, str] = {}
     for leftover in work.leftovers:
-        removal.remove_files(at.storage, leftover.step, leftover.names)
-    stayed = [one for one in work.steps if removal.remove_step(at.storage, one.step) is None]
-    kept = sorted([*work.kept, *((one.step, "a reader has just taken hold of it") for one in stayed)])
-    return replace(work, steps=tuple(one for one in work.steps if one not in stayed), kept=tuple(kept))
+        try:
+            removal.remove_files(at.storage, leftover.step, leftover.names)
+        except StorageError as error:
+            stayed[leftover.step] = str(error)
+    for one in work.steps:
+        try:
+            if removal.remove_step(at.storage, one.step) is None:
+                stayed[one.step] = "a reader has just taken hold of it"
+        except StorageError as error:
+            stayed[one.step] = str(error)
+    return replace(
+        work,
+        leftovers=tuple(one for one in work.leftovers if one.step not in stayed),
+        steps=tuple(one for one in work.steps if one.step not in stayed),
+        kept=tuple(sorted([*work.kept, *stayed.items()])),
+    )
 
 
 def _document(at: Place, work: Work, *, removed: bool) -> dict[str, Any]:

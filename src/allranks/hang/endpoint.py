@@ -67,10 +67,17 @@ def known_addresses() -> list[Address]:
         address = Address(path, job, int(numbers[0]), int(numbers[1]))
         if Path(f"/proc/{address.pid}").exists() or _is_served(path):
             found.append(address)
-        else:
+        elif _is_socket(path):
             address.path.unlink(missing_ok=True)
             address.stacks.unlink(missing_ok=True)
     return sorted(found, key=lambda address: (address.job, address.rank))
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _is_served(path: Path) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,10 +16,22 @@ from accelerate.utils import DistributedType  # type: ignore[import-untyped]
 from allranks.checkpoint import agree
 from allranks.consistency.verify import verify
 from allranks.digest import hasher_by_name
-from allranks.errors import AllranksError, Damaged, DataError, NotThere, StepExists, StorageError, name_ranks
+from allranks.errors import (
+    AllranksError,
+    Damaged,
+    DataError,
+    NotAFile,
+    NotThere,
+    StepExists,
+    StorageError,
+    Unsafe,
+    name_ranks,
+)
 from allranks.gate.log import log
 from allranks.integrations import loop
 from allranks.integrations.dataloader import readers_of
+from allranks.storage import deletion, limits
+from allranks.storage.local import LocalStorage
 from allranks.world.progress import progress
 
 T = TypeVar("T")
@@ -210,8 +221,7 @@ def _refuse_shards(where: Path, ranks: int, loaders: Iterable[Any]) -> None:
 def _make_way(hidden: Path, final: Path, step: int) -> None:
     if final.exists():
         raise StepExists(f"save_state: the folder {final} already exists.", step=step, remedy="Save another step.")
-    if hidden.exists():  # of a save that never ended
-        shutil.rmtree(hidden)
+    deletion.delete_tree(hidden)  # of a save that never ended
 
 
 def _publish_state(hidden: Path, final: Path, seal: dict[str, Any]) -> None:
@@ -242,11 +252,11 @@ def _newest_seal(folder: Path, step: int | None) -> dict[str, Any] | None:
         return None
     where = folder / f"step-{max(there) if step is None else step}" / SEAL
     try:
-        seal: dict[str, Any] = json.loads(where.read_text())
+        seal: dict[str, Any] = json.loads(LocalStorage(where.parent).get(SEAL, most=limits.metadata_limit()))
         return {name: seal[name] for name in ("step", "ranks", "files")}
-    except (ValueError, LookupError, TypeError) as error:
+    except (NotAFile, Unsafe, ValueError, LookupError, TypeError, RecursionError) as error:
         raise Damaged(f"{where} is not what Ranks.save_state writes ({error}).", path=str(where)) from error
-    except FileNotFoundError:
+    except NotThere:
         raise NotThere(
             f"there is no {where}: nothing that Ranks.save_state has saved.",
             path=str(where),

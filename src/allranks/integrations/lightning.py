@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,14 +24,16 @@ from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint import inventory
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.checkpoint.names import Rename
-from allranks.checkpoint.removal import remove_step
+from allranks.checkpoint.removal import remove_run
 from allranks.errors import AllranksError, NotThere
 from allranks.gate.log import log
 from allranks.integrations import document, loop
 from allranks.loading.load import load
 from allranks.loading.report import LoadReport
+from allranks.storage import deletion
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
+from allranks.storage.local import LocalStorage
 from allranks.world import sigterm
 from allranks.world.base import World
 from allranks.world.detect import single_world
@@ -193,9 +196,9 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         self._wait_for_save()
         arrays, words = document.split_arrays(checkpoint)
         if os.path.islink(path):  # ModelCheckpoint(save_last="link"): what it led to stays as it is
-            os.unlink(path)
+            deletion.delete_tree(path)
         elif os.path.isfile(path):  # Lightning's own, of before
-            self._aside = f"{os.fspath(path)}.old"
+            self._aside = f"{os.fspath(path)}.{secrets.token_hex(4)}.old"
             os.replace(path, self._aside)
         run = Checkpointer(path, single_world(), keep_last=1, integrity=self._integrity, on_sigterm=False)
         self._last = run
@@ -225,13 +228,23 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         return checkpoint
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Remove a checkpoint, of allranks or Lightning, its manifest first. Waits for a running save."""
+        """Remove a checkpoint, of allranks or Lightning, its manifest first. Waits for a running save.
+
+        Files of other programs in a checkpoint's folder stay, and are logged.
+        """
         self._wait_for_save()
-        if not os.path.isfile(path):
-            storage = open_storage(path)
-            for step in inventory.complete_steps(storage):
-                remove_step(storage, step)
-        super().remove_checkpoint(path)
+        if os.path.islink(path):  # what it leads to stays
+            deletion.delete_tree(path)
+            return
+        if os.path.isfile(path):
+            super().remove_checkpoint(path)
+            return
+        storage = open_storage(path)
+        left = remove_run(storage)
+        if not left and isinstance(storage, LocalStorage):
+            left = deletion.delete_tree(storage.url, is_ours=lambda _: False)
+        if left:
+            log("allranks: files of others stay in %s: %s.", storage.url, ", ".join(left[:8]), level=30)
 
     def teardown(self) -> None:
         """Wait for a running save."""
@@ -244,7 +257,7 @@ class CheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
             with run:
                 run.wait()
             if self._aside is not None:
-                os.unlink(self._aside)
+                deletion.delete_tree(self._aside)
                 self._aside = None
 
 

@@ -17,11 +17,12 @@ from allranks.arrays.leaves.numpy import DTYPES
 from allranks.errors import UnknownFormat
 from allranks.extent import Extent
 from allranks.loading.fit import QuantizedWeight, StoredArray
-from allranks.loading.formats.base import CheckpointSource, SourceDescription, Value
+from allranks.loading.formats.base import CheckpointSource, SourceDescription, Value, checked_shape, shorten
 from allranks.loading.quantized import FOUR_BITS, INT8, KNOWN, SCALED
 
 _Floats = NDArray[np.float32]
 # What bitsandbytes multiplies by: int8 numbers are 127 times the weights over their row's largest.
+_LARGEST_STATE, _LARGEST_BLOCK = 64 << 10, 1 << 16
 _PER_127 = np.float32(1 / 127)
 
 
@@ -63,7 +64,16 @@ class DequantizedSource:
         self._source.read([one for one in targets_by_leaf if one[0] not in self._packed])
         for name, target in targets_by_leaf:
             if one := self._packed.get(name):
-                cast_into(target.buffer, self._unpack[one.method](one, target.extent), leaf_path=name)
+                cast_into(target.buffer, self._read_weight(one, target.extent), leaf_path=name)
+
+    def _read_weight(self, one: QuantizedWeight, extent: Extent) -> _Floats:
+        """Return a part of a weight as floats. Raises UnknownFormat if its arrays do not fit together."""
+        try:
+            return self._unpack[one.method](one, extent)
+        except (LookupError, TypeError, ValueError, ArithmeticError, MemoryError) as error:
+            raise self._unknown(
+                one, f"its arrays do not fit together: {type(error).__name__} {error!s:.200}"
+            ) from error
 
     def are_known_equal(self, name: str, other_name: str) -> bool:
         return not self._packed.keys() & {name, other_name} and self._source.are_known_equal(name, other_name)
@@ -148,11 +158,14 @@ class DequantizedSource:
     def _quant_state(self, one: QuantizedWeight) -> dict[str, Any]:
         """Return bitsandbytes' ``quant_state`` of a weight with 4 bits, checked. Raises UnknownFormat."""
         try:
+            if math.prod(self._source.leaves[one.parts["state"]].shape) > _LARGEST_STATE:
+                raise ValueError(f"expected at most {_LARGEST_STATE:,} bytes")
             state = json.loads(self._read_array(one, "state").tobytes())
-            shape, block = tuple(state["shape"]), state["blocksize"]
-            sizes = (*shape, block, state.get("nested_blocksize", 1))
-            if not all(type(n) is int and n > 0 for n in sizes) or math.prod(shape) > 2 * self._numbers(one):
-                raise ValueError(f"shape {shape!r:.80}, blocksize {block!r:.20}")
+            shape, block, nested = checked_shape(state["shape"]), state["blocksize"], state.get("nested_blocksize", 1)
+            if not all(type(n) is int and 0 < n <= _LARGEST_BLOCK for n in (block, nested)):
+                raise ValueError(f"blocksize {shorten(block)}, nested_blocksize {shorten(nested)}")
+            if not 0 < math.prod(shape) <= 2 * self._numbers(one):
+                raise ValueError(f"shape {shape}")
             return {**state, "shape": shape}
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise self._unknown(

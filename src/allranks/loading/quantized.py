@@ -6,6 +6,7 @@ names for these arrays.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,20 +32,27 @@ SCALED, INT8, FOUR_BITS = "FP8 or int8 with scales", "bitsandbytes int8", "bitsa
 # The methods that are dequantised here.
 KNOWN = (SCALED, INT8, FOUR_BITS)
 _LISTED = 3
+# The arrays of a weight with 4 bits, beside its numbers.
+_ROLES = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
 
 
 def find_quantized(leaves: Mapping[str, StoredArray]) -> tuple[QuantizedWeight, ...]:
     """Return the quantised weights in a file, given its arrays by name."""
-    return tuple(found for name in leaves for found in _quantized_weight_at(name, leaves))
+    ordered = sorted(leaves)
+    return tuple(found for name in leaves for found in _quantized_weight_at(name, leaves, ordered))
 
 
-def _quantized_weight_at(name: str, leaves: Mapping[str, StoredArray]) -> Iterator[QuantizedWeight]:
-    """Yield the quantised weight whose numbers are in the array ``name``, if it is one."""
+def _quantized_weight_at(
+    name: str, leaves: Mapping[str, StoredArray], ordered: Sequence[str]
+) -> Iterator[QuantizedWeight]:
+    """Yield the quantised weight whose numbers are in the array ``name``, if it is one. ``ordered``: sorted names."""
     dtype = leaves[name].dtype
     if f"{name}.absmax" in leaves:
-        states = {one.removeprefix(f"{name}."): one for one in leaves if one.startswith(f"{name}.")}
-        state = next((one for one in states if one.startswith("quant_state.")), "")
-        parts = {"numbers": name, **states} | ({"state": states[state]} if state else {})
+        begin = f"{name}.quant_state."
+        place = bisect_left(ordered, begin)
+        state = ordered[place] if place < len(ordered) else ""
+        parts = {"numbers": name} | ({"state": state} if state.startswith(begin) else {})
+        parts |= _present_parts(leaves, **{role: f"{name}.{role}" for role in _ROLES})
         yield QuantizedWeight(name, FOUR_BITS, parts, ("", ""))
         return
     at = name.removesuffix(".weight")

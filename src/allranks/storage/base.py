@@ -66,8 +66,11 @@ class Storage(Protocol):
         Without ``replace``, exactly one of several writers of one path succeeds; the others raise AlreadyThere.
         """
 
-    def get(self, path: str) -> bytes:
-        """Return the content of a file. Raises NotThere."""
+    def get(self, path: str, *, most: int | None = None) -> bytes:
+        """Return the content of a file. Raises NotThere; NotAFile for a folder, a pipe or a device.
+
+        ``most``: raise Unsafe, and read nothing, if the file has more bytes.
+        """
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
         """Fill the buffers, one after the other, with the bytes of a file from ``offset`` on.
@@ -76,7 +79,7 @@ class Storage(Protocol):
         """
 
     def size(self, path: str) -> int | None:
-        """Return the size of a file in bytes; None if there is no such file."""
+        """Return the size of a file in bytes; None if there is no such file, or it is a folder, a pipe or a device."""
 
     def list(self, folder: str) -> tuple[Entry, ...]:
         """Return the entries of a folder ("" for the top), sorted by name; an empty tuple if there is no folder."""

@@ -7,13 +7,23 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 
+from allranks.errors import StorageError
+
 from .base import PAGE, BlockSource, Entry
+from .deletion import delete_empty_folder, delete_name, open_folder
 from .new_file import NewFile
-from .os_errors import existing_file_error, link_in_path_error, split_path, storage_error, truncated_file_error
+from .os_errors import (
+    existing_file_error,
+    not_a_file_error,
+    split_path,
+    storage_error,
+    too_large_error,
+    truncated_file_error,
+)
 from .pull import pull_blocks
 
 _MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
@@ -21,7 +31,7 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _NOT_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP)  # refused by the file system, or for an unaligned address
 _NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError)
 _NOTHING_THERE = (errno.ENOENT, errno.ELOOP)  # removed since the folder was read; a link that leads nowhere
-_MAY_BE_LINK = (errno.ELOOP, errno.ENOTDIR)
+_KINDS = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -38,6 +48,7 @@ class LocalStorage:
 
     def __init__(self, root: str | os.PathLike[str], *, writers: int = 6, direct: bool = False) -> None:
         self._root = Path(root).absolute()
+        self._real_root = os.path.realpath(root)
         self._writers = writers
         self._direct = direct
         self.buffered: str | None = None
@@ -66,8 +77,8 @@ class LocalStorage:
             with self._translate_errors("write", path):
                 _sync_folder(where.parent)
         except BaseException:
-            with suppress(OSError):
-                where.unlink()
+            with suppress(StorageError):
+                self.delete(path)
             raise
         self.buffered = file.refused
 
@@ -79,26 +90,32 @@ class LocalStorage:
             try:
                 _write_small(temporary, data)
                 if replace:
-                    temporary.replace(where)
+                    with self._open_folder(split_path(path)[:-1]) as folder:
+                        os.replace(temporary, where.name, dst_dir_fd=folder)
                 else:
                     self._give_name(temporary, where, path)
             finally:
                 temporary.unlink(missing_ok=True)
             _sync_folder(where.parent)
 
-    def get(self, path: str) -> bytes:
-        with self._translate_errors("read", path):
-            return self._full_path(path).read_bytes()
+    def get(self, path: str, *, most: int | None = None) -> bytes:
+        where = self._full_path(path)
+        with self._translate_errors("read", path), open(self._open_file(str(where), path), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(-1 if most is None else most + 1) if most is None or size <= most else b""
+            if most is not None and max(size, len(data)) > most:
+                raise too_large_error(str(where), "the file", max(size, len(data)))
+            return data
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
         split_path(path)
         left = [buffer.cast("B") for buffer in into if buffer.nbytes]
         with self._translate_errors("read", path):
-            if self._direct and left:
-                count = _read_direct(f"{self._root}/{path}", offset, left[0])
-                offset, left = offset + count, _buffers_after(left, count)
-            fd = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)  # a Path would take longer than the read
+            fd = self._open_file(f"{self._root}/{path}", path)  # a Path would take longer than the read
             try:
+                if self._direct and left:
+                    count = _read_direct(f"{self._root}/{path}", offset, left[0])
+                    offset, left = offset + count, _buffers_after(left, count)
                 while left:
                     count = os.preadv(fd, left[:_MOST_BUFFERS], offset)
                     if not count:
@@ -121,7 +138,8 @@ class LocalStorage:
     def size(self, path: str) -> int | None:
         where = self._full_path(path)
         with self._translate_errors("look at", path), suppress(*_NO_SUCH_FILE):
-            return None if where.is_dir() else where.stat().st_size
+            about = where.stat()
+            return about.st_size if stat.S_ISREG(about.st_mode) else None
         return None
 
     def list(self, folder: str) -> tuple[Entry, ...]:
@@ -142,41 +160,35 @@ class LocalStorage:
     def delete(self, path: str) -> None:
         *folders, name = split_path(path)
         with self._translate_errors("delete", path), suppress(*_NO_SUCH_FILE), self._open_folder(folders) as folder:
-            os.unlink(name, dir_fd=folder)
+            delete_name(folder, name)
             _sync(folder)
 
     def remove_folder(self, folder: str) -> None:
         *folders, name = split_path(folder)
         with self._translate_errors("remove", folder), suppress(*_NO_SUCH_FILE), self._open_folder(folders) as above:
-            try:
-                os.rmdir(name, dir_fd=above)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-            else:
+            if delete_empty_folder(above, name):
                 _sync(above)
 
-    @contextmanager
-    def _open_folder(self, folders: Sequence[str]) -> Iterator[int]:
-        """Yield the descriptor of a nested folder, given the names of its parents and itself from the root on.
+    def _open_folder(self, folders: Sequence[str]) -> AbstractContextManager[int]:
+        """Return the open folder in which a name may be deleted or replaced: in it, no link or mount is followed.
 
-        No symbolic link below the root is followed, even if one replaces a folder during the call.
+        Links in the address of the storage are followed as they were when it was opened.
         """
-        opened = os.open(self._root, _FOLDER)
+        return open_folder(self._real_root, folders)
+
+    def _open_file(self, where: str, path: str) -> int:
+        """Return the descriptor of a regular file, open for reading. A pipe or a device would block, or never end."""
         try:
-            for name in folders:
-                try:
-                    below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=opened)
-                except OSError as error:
-                    if error.errno in _MAY_BE_LINK and stat.S_ISLNK(os.lstat(name, dir_fd=opened).st_mode):
-                        where = "/".join(folders)
-                        raise link_in_path_error(where, name, self.url) from error
-                    raise
-                os.close(opened)
-                opened = below
-            yield opened
-        finally:
-            os.close(opened)
+            fd = os.open(where, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                raise not_a_file_error(path, self.url, "socket or a pipe") from error
+            raise
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
+            os.close(fd)
+            raise not_a_file_error(path, self.url, _KINDS.get(stat.S_IFMT(mode), "special file"))
+        return fd
 
     def _full_path(self, path: str) -> Path:
         return self._root.joinpath(*split_path(path))

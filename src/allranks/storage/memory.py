@@ -22,7 +22,7 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from .base import PAGE, BlockSource, Entry
-from .os_errors import split_path, storage_error, truncated_file_error
+from .os_errors import split_path, storage_error, too_large_error, truncated_file_error
 from .pull import pull_blocks
 
 T = TypeVar("T")
@@ -214,9 +214,12 @@ class MemoryStorage:
         half = partial(self._disk.put_half, path, data)
         self._run_operation("put", path, partial(self._disk.put, path, data, replace=replace), half)
 
-    def get(self, path: str) -> bytes:
+    def get(self, path: str, *, most: int | None = None) -> bytes:
         split_path(path)
-        return self._run_operation("get", path, lambda: bytes(self._disk.file(path)))
+        data = self._run_operation("get", path, lambda: bytes(self._disk.file(path)))
+        if most is not None and len(data) > most:
+            raise too_large_error(f"{self.url}/{path}", "the file", len(data))
+        return data
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
         split_path(path)

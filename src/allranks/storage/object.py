@@ -19,7 +19,7 @@ from obstore.store import from_url
 from allranks.errors import StorageError
 
 from .base import BLOCK, BlockSource, Entry
-from .os_errors import existing_file_error, missing_file_error, split_path, truncated_file_error
+from .os_errors import existing_file_error, missing_file_error, split_path, too_large_error, truncated_file_error
 from .pull import count_blocks
 
 _TOKEN = "allranks"  # noqa: S105  the name of a metadata field
@@ -104,10 +104,14 @@ class ObjectStorage:
         with self._translate_errors("write", path):
             obstore.put(self._store, path, data, mode="overwrite", use_multipart=False)
 
-    def get(self, path: str) -> bytes:
+    def get(self, path: str, *, most: int | None = None) -> bytes:
         split_path(path)
         with self._translate_errors("read", path):
-            return bytes(obstore.get(self._store, path).bytes())
+            found = obstore.get(self._store, path)
+            size = found.meta["size"]
+            if most is not None and size > most:
+                raise too_large_error(f"{self._url}/{path}", "the object", size)
+            return bytes(found.bytes())
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
         split_path(path)

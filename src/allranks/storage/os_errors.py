@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 
-from allranks.errors import AlreadyThere, NotThere, StorageError, Truncated
+from allranks.errors import AlreadyThere, NotAFile, NotThere, StorageError, Truncated, Unsafe
+
+from .limits import advice_on_limit, metadata_limit
 
 _ADVICE = {
     errno.ENOSPC: ("the file system is full", "Free space, keep fewer checkpoints, or save elsewhere."),
@@ -70,6 +72,33 @@ def link_in_path_error(folder: str, name: str, place: str) -> StorageError:
         "somebody else's.",
         path=folder,
         remedy="Remove the link, or what it leads to, by hand.",
+    )
+
+
+def mount_in_path_error(folder: str, name: str, place: str) -> StorageError:
+    """Return the error for a removal that is refused because ``name``, in the path, is a mount point."""
+    return StorageError(
+        f"nothing is removed in {folder!r} of {place}: {name!r} is a mount point, and what is mounted there may be "
+        "somebody else's.",
+        path=folder,
+        remedy="Unmount it, or remove the files by hand.",
+    )
+
+
+def too_large_error(where: str, content: str, size: int) -> Unsafe:
+    """Return the error for metadata of ``size`` bytes, ``content``, that are more than the metadata limit."""
+    most = metadata_limit()
+    return Unsafe(
+        f"{where}: {content} has {size:,} bytes: expected at most {most:,}.",
+        path=where,
+        remedy=advice_on_limit(),
+    )
+
+
+def not_a_file_error(path: str, place: str, kind: str) -> NotAFile:
+    """Return the error for a path that must be a file and is a ``kind``: a folder, a pipe, a socket or a device."""
+    return NotAFile(
+        f"{path!r} in {place} is a {kind}: expected a file.", path=path, remedy="Remove it, or give another path."
     )
 
 

@@ -17,7 +17,7 @@ def pages() -> dict[str, str]:
 def write(folder: Path) -> None:
     """Write the pages, and remove those of rules that are no more."""
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.md"):
+    for old in folder.glob("AR[0-9]*.md"):
         if old.name not in pages():
             old.unlink()
     for name, text in pages().items():

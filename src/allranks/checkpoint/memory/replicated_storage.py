@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from allranks.checkpoint import paths
+from allranks.checkpoint import inventory, paths
 from allranks.checkpoint.memory.peers import HostMemory
 from allranks.checkpoint.stage import BlockPool, Bytes
-from allranks.errors import NotThere, StorageError
+from allranks.errors import AlreadyThere, NotThere, StorageError
 from allranks.storage.base import BLOCK, BlockSource, Entry, Storage
 
 
@@ -42,10 +42,17 @@ class ReplicatedMemory:
             self._copy.write(path, _StoredFile(self._mine, path, source.size, self._blocks))
 
     def put(self, path: str, data: bytes, *, replace: bool = False) -> None:
-        self._run.put(self._manifest_path(path), data, replace=replace)
+        where = self._manifest_path(path)
+        if replace and inventory.has_foreign_memory_file(self._run):
+            raise AlreadyThere(
+                f"{self._run.url}/{where} is a file of another program: it is not replaced.",
+                path=where,
+                remedy="Move it, or choose another directory for the checkpoints.",
+            )
+        self._run.put(where, data, replace=replace)
 
-    def get(self, path: str) -> bytes:
-        return self._run.get(self._manifest_path(path))
+    def get(self, path: str, *, most: int | None = None) -> bytes:
+        return self._run.get(self._manifest_path(path), most=most)
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:
         self._memory_with_file(path).read(path, offset, into)

@@ -19,6 +19,7 @@ from allranks.checkpoint.memory import hosts, placement
 from allranks.checkpoint.memory.hosts import HostMemories, ServedHostMemories
 from allranks.checkpoint.memory.peers import HostMemory
 from allranks.checkpoint.memory.replicated_storage import ReplicatedMemory
+from allranks.checkpoint.removal import remove_memory_manifest
 from allranks.checkpoint.retention import RunRetention
 from allranks.checkpoint.retention_policy import Saved
 from allranks.checkpoint.run_entry import RunEntry
@@ -252,7 +253,7 @@ class MemoryTier:
                 log("allranks: step %d is only in the memory of the hosts.", about["step"], level=30)
             elif not about["lost"]:
                 if self._world.is_main:
-                    self._run.delete(paths.MEMORY)
+                    remove_memory_manifest(self._run)
                 if placement.is_first_on_host(self._world.rank, self._world.hosts):
                     _remove_files(self._hosts.mine, hosts.list_shard_files(self._hosts.mine))
         except StorageError as error:

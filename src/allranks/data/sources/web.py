@@ -73,7 +73,7 @@ class WebFiles:
             buffer.cast("B")[:] = data[: buffer.nbytes]
             data = data[buffer.nbytes :]
 
-    def get(self, path: str) -> bytes:
+    def get(self, path: str, *, most: int | None = None) -> bytes:  # noqa: ARG002
         """Raise NotThere. Only files that allranks wrote are read completely, and there are none on the web."""
         raise missing_file_error(path, self._root)
 

@@ -5,20 +5,27 @@ No file is read as a whole.
 
 from __future__ import annotations
 
+import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from allranks.arrays.base import FillTarget
-from allranks.errors import Damaged
+from allranks.arrays.leaves.numpy import DTYPES
+from allranks.errors import Damaged, Unsafe
 from allranks.loading.fit import StoredArray
+from allranks.storage import limits
 from allranks.storage.base import Storage
+from allranks.storage.os_errors import too_large_error
 
 Value = bool | int | float | str | None
 
-# The most bytes of a header.
-MOST_HEADER = 256 << 20
 _TOLD = 8
+AGAIN = "Copy or save the file again, or load another one."
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,38 @@ class SourceDescription:
     checked: str
     notes: tuple[str, ...] = ()
     quantization: Mapping[str, Any] = field(default_factory=dict)
+
+
+def shorten(value: Any) -> str:
+    """Return at most 80 characters that show a JSON value of an untrusted file. A large value is not formatted."""
+    return reprlib.repr(value)[:80]
+
+
+def checked_shape(values: Any) -> tuple[int, ...]:
+    """Return the shape of an array, from an untrusted file. Raises ValueError, which says what it is instead.
+
+    A shape has few dimensions, and fewer than 2**63 elements: so its product is little work.
+    """
+    if not isinstance(values, list | tuple):
+        raise ValueError(f"the shape is a {type(values).__name__}: expected a list of integers")
+    if len(values) > limits.DIMENSIONS:
+        raise ValueError(f"the shape has {len(values):,} dimensions: expected at most {limits.DIMENSIONS}")
+    if not all(type(many) is int and 0 <= many < limits.NUMBER for many in values):
+        raise ValueError("the shape has a dimension that is not an integer from 0 to 2**63 - 1")
+    if math.prod(filter(None, values)) >= limits.NUMBER:
+        raise ValueError(f"the shape is {list(values)}: expected less than 2**63 elements")
+    return tuple(values)
+
+
+def new_array(name: str, stored: StoredArray) -> NDArray[Any]:
+    """Return an empty array for a leaf. Raises Unsafe if this process has no memory for it: a file may claim any."""
+    try:
+        return np.empty(stored.shape, DTYPES[stored.dtype])
+    except (MemoryError, ValueError) as error:
+        raise Unsafe(
+            f"leaf {name!r:.200} is {stored}: there is no memory for an array of this size.",
+            remedy="Load it with into=, which each rank fills with its part.",
+        ) from error
 
 
 def note_on_skipped(skipped_leaves: Mapping[str, str], *, introduction: str) -> tuple[str, ...]:
@@ -98,14 +137,14 @@ class FileBlob:
     def read(self, offset: int, size: int, *, content: str) -> bytes:
         """Return ``size`` bytes from ``offset`` on. ``content`` names them in errors.
 
-        Raises Damaged if they are not inside the blob, or more than MOST_HEADER.
+        Raises Damaged if they are not inside the blob, and Unsafe if they are more than the metadata limit.
         """
         if not 0 <= offset <= offset + size <= self.size:
             raise self.damaged_error(
                 f"{content} would be bytes {offset}-{offset + size}: expected at most {self.size}, the size of the file"
             )
-        if size > MOST_HEADER:
-            raise self.damaged_error(f"{content} would have {size} bytes: expected at most {MOST_HEADER}")
+        if size > limits.metadata_limit():
+            raise too_large_error(self.url, content, size)
         into = bytearray(size)
         self.storage.read(self.name, self.begin + offset, [memoryview(into)])
         return bytes(into)
@@ -123,4 +162,4 @@ class FileBlob:
 
     def damaged_error(self, fault: str) -> Damaged:
         """Return the Damaged error for a fault in this blob, described by ``fault``."""
-        return Damaged(f"{self.url}: {fault}.", path=self.name)
+        return Damaged(f"{self.url}: {fault.removesuffix('.')}.", path=self.name, remedy=AGAIN)

@@ -15,14 +15,17 @@ from allranks.checkpoint.chunk_reader import Check, ChunkReader
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest, Shard, ShardRun, StoredFile, StoredLeaf
 from allranks.checkpoint.restore_plan import boxes_of_range
-from allranks.errors import Damaged
+from allranks.errors import Damaged, Unsafe
 from allranks.extent import Extent
 from allranks.loading.fit import StoredArray
 from allranks.loading.formats.base import SourceDescription, Value
+from allranks.storage import limits
 from allranks.storage.base import BLOCK, Storage
 
 # The least bytes of a leaf that are read at once.
 _LEAST = 64 << 10
+# One chunk for so many of the metadata limit's bytes: 4 million, which are 32 TiB of large arrays.
+_BYTES_PER_CHUNK = 64
 
 
 class ByteCatalog:
@@ -33,6 +36,7 @@ class ByteCatalog:
         self._sizes: list[int] = []
         self._marks: list[set[int]] = []
         self.leaves: dict[str, StoredLeaf] = {}
+        self._room = limits.metadata_limit() // _BYTES_PER_CHUNK
 
     def add_file(self, name: str, size: int) -> int:
         """Return the number of a file; a new file is added with its size in bytes."""
@@ -45,10 +49,13 @@ class ByteCatalog:
     def divide_into_chunks(self, file: int, begin: int, size: int) -> None:
         """Divide a range of a file into chunks, the units of reading."""
         step = max(_LEAST, min(BLOCK, size // 16)) // 4096 * 4096
+        self._take_room(file, size // step + 1)
         self._marks[file].update(range(begin, begin + size, step), (begin + size,))
 
     def add_leaf(self, name: str, stored: StoredArray, runs: Iterable[ShardRun]) -> None:
         """Record a leaf and its shards. Raises Damaged if its bytes are not inside their files."""
+        if len(name) > limits.NAME:
+            raise Unsafe(f"the name {name[:80]!r}... has {len(name):,} characters: expected at most {limits.NAME:,}.")
         kept = tuple(runs)
         item = DTYPES[stored.dtype].size
         for run in kept:
@@ -63,10 +70,21 @@ class ByteCatalog:
                     )
                 if size:
                     self.divide_into_chunks(run.first.file, begin, size)
+            self._take_room(run.first.file, run.count)
             for k in range(1, run.count - 1):
                 begin = run.first.begin + k * run.begin_step
                 self._marks[run.first.file].update((begin, begin + size))
         self.leaves[name] = StoredLeaf(stored.shape, stored.dtype, stored.kind, kept)
+
+    def _take_room(self, file: int, chunks: int) -> None:
+        self._room -= chunks
+        if self._room < 0:
+            name = list(self._files)[file]
+            raise Unsafe(
+                f"{name}: its arrays have more than {limits.metadata_limit() // _BYTES_PER_CHUNK:,} chunks or rows.",
+                path=name,
+                remedy=limits.advice_on_limit(),
+            )
 
     def make_manifest(self) -> Manifest:
         """Return a manifest with all recorded files and leaves."""

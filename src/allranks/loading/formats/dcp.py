@@ -17,10 +17,12 @@ from allranks.errors import Damaged, Unsafe
 from allranks.extent import Extent
 from allranks.loading.fit import StoredArray
 from allranks.loading.formats.archive import ArchiveRecord, read_records
-from allranks.loading.formats.base import FileBlob, SourceDescription, Value
+from allranks.loading.formats.base import AGAIN, FileBlob, SourceDescription, Value, checked_shape
 from allranks.loading.formats.catalog import ByteCatalog
+from allranks.loading.formats.pickle_machine import InertObject
 from allranks.loading.formats.pt import CheckedSource, data_records, read_pickle
-from allranks.loading.formats.unpickle import InertObject, StridedTensor, unpickle_inertly
+from allranks.loading.formats.unpickle import StridedTensor, unpickle_inertly
+from allranks.storage import limits
 from allranks.storage.base import Storage
 
 METADATA = ".metadata"
@@ -29,17 +31,22 @@ METADATA = ".metadata"
 def open_folder(storage: Storage) -> CheckedSource:
     """Return the source for a directory of torch.distributed.checkpoint. Raises Damaged, Unsafe."""
     metadata = _read_metadata(storage)
-    planned = metadata.of("planner_data") or {}
+    planned = metadata.of("planner_data")
     archives = _ShardArchives(storage)
     places = _storage_places(storage, metadata)
     for fqn, entry in _metadata_entries(storage, metadata):
-        path = planned.get(fqn) if isinstance(planned, dict) else None
-        name = "/".join(map(str, path)) if isinstance(path, tuple) else fqn
-        if _tensor_kind(entry) == "TensorStorageMetadata":
+        name = _name_of_path(planned.get(fqn) if isinstance(planned, dict) else None) or fqn
+        if entry.named.endswith(".TensorStorageMetadata"):
             archives.add_shard(name, _stored_array(storage, fqn, entry), _shards_of_entry(storage, fqn, entry, places))
         elif (where := places.get((fqn, None))) is not None:
             archives.add_value(name, where)
     return archives.make_source()
+
+
+def _name_of_path(path: Any) -> str:
+    """Return the name of a leaf whose keys DCP has recorded; "" if they are not texts and numbers."""
+    is_plain = isinstance(path, tuple) and len(path) <= limits.DEPTH and all(isinstance(key, str | int) for key in path)
+    return "/".join(map(str, path)) if is_plain else ""
 
 
 def _read_metadata(storage: Storage) -> InertObject:
@@ -48,24 +55,23 @@ def _read_metadata(storage: Storage) -> InertObject:
         metadata = unpickle_inertly(blob.read(0, blob.size, content="the metadata"))
     except pickle.UnpicklingError as error:
         raise blob.damaged_error(str(error)) from error
-    if not isinstance(metadata, InertObject) or _tensor_kind(metadata) != "Metadata":
+    if not isinstance(metadata, InertObject) or not metadata.named.endswith(".Metadata"):
         raise blob.damaged_error("it has no Metadata of a checkpoint at its top")
     return metadata
 
 
-def _tensor_kind(value: Any) -> str:
-    return getattr(value, "named", "").rpartition(".")[2]
-
-
 def _damaged_error(storage: Storage, what: str) -> Damaged:
-    return Damaged(f"{storage.url}/{METADATA}: {what}.", path=METADATA)
+    return Damaged(f"{storage.url}/{METADATA}: {what}.", path=METADATA, remedy=AGAIN)
 
 
-def _metadata_entries(storage: Storage, metadata: InertObject) -> Iterator[tuple[str, Any]]:
+def _metadata_entries(storage: Storage, metadata: InertObject) -> Iterator[tuple[str, InertObject]]:
     entries = metadata.of("state_dict_metadata")
-    if not isinstance(entries, dict) or not all(isinstance(fqn, str) for fqn in entries):
+    if not isinstance(entries, dict):
         raise _damaged_error(storage, "it has no state_dict_metadata")
-    yield from entries.items()
+    for fqn, entry in entries.items():
+        if not isinstance(fqn, str) or not isinstance(entry, InertObject):
+            raise _damaged_error(storage, "an entry of state_dict_metadata is not the metadata of a name")
+        yield fqn, entry
 
 
 # The place of a shard, or of a value (without offset): file, first byte, number of bytes.
@@ -77,63 +83,68 @@ def _storage_places(storage: Storage, metadata: InertObject) -> Places:
     data = metadata.of("storage_data")
     for index, info in data.items() if isinstance(data, dict) else ():
         where = tuple(info.of(name) for name in ("relative_path", "offset", "length")) if _is_info(info) else ()
+        fqn = index.of("fqn") if isinstance(index, InertObject) else None
         match where:
-            case (str(name), int(begin), int(size)) if isinstance(index, InertObject):
+            case (str(name), int(begin), int(size)) if isinstance(fqn, str):
                 pass
             case _:
-                raise _damaged_error(storage, "an entry of storage_data has no file, offset or length")
-        if "/" in name or "\\" in name or name in ("", ".", ".."):
+                raise _damaged_error(storage, "an entry of storage_data has no name, file, offset or length")
+        if "/" in name or "\\" in name or "\0" in name or name in ("", ".", ".."):
             raise Unsafe(
-                f"{storage.url}/{METADATA} names the file {name!r}: expected a file in its folder.", path=METADATA
+                f"{storage.url}/{METADATA} names the file {name!r:.200}: expected a file in its folder.",
+                path=METADATA,
+                remedy=AGAIN,
             )
         if info.of("transform_descriptors"):
             raise _damaged_error(
                 storage, "its data is compressed by an extension of DCP: save it without that extension"
             )
         offset = index.of("offset")
-        found[index.of("fqn"), tuple(offset) if isinstance(offset, tuple) else None] = name, begin, size
+        place = _checked_integers(storage, offset) if isinstance(offset, tuple) else None
+        found[fqn, place] = name, begin, size
     return found
 
 
 def _is_info(info: Any) -> bool:
-    return isinstance(info, InertObject) and _tensor_kind(info) == "_StorageInfo"
+    return isinstance(info, InertObject) and info.named.endswith("._StorageInfo")
 
 
 def _stored_array(storage: Storage, fqn: str, entry: InertObject) -> StoredArray:
-    properties, size = entry.of("properties"), entry.of("size")
+    properties = entry.of("properties")
     state = properties.state if isinstance(properties, InertObject) else None
-    dtype = getattr(state[0], "named", "") if isinstance(state, tuple) and state else ""
+    dtype = state[0].named if isinstance(state, tuple) and state and isinstance(state[0], InertObject) else "unknown"
     name = dtype.removeprefix("torch.")
-    if not isinstance(size, tuple) or name not in DTYPES:
-        raise _damaged_error(
-            storage,
-            f"tensor {fqn!r} has the shape {size!r:.80} and the dtype {dtype or 'unknown'}, which "
-            "allranks does not know",
-        )
-    return StoredArray(_checked_integers(storage, size), name)
+    if name not in DTYPES:
+        raise _damaged_error(storage, f"tensor {fqn!r:.200} has the dtype {dtype:.80}, which allranks does not know")
+    return StoredArray(_checked_integers(storage, entry.of("size")), name)
 
 
 def _checked_integers(storage: Storage, values: Any) -> tuple[int, ...]:
-    if not isinstance(values, tuple) or not all(type(value) is int and value >= 0 for value in values):
-        raise _damaged_error(storage, f"{values!r:.80} is not a shape or an offset: expected integers from 0 on")
-    return values
+    try:
+        return checked_shape(values)
+    except ValueError as error:
+        raise _damaged_error(storage, str(error)) from error
 
 
 def _shards_of_entry(
     storage: Storage, fqn: str, entry: InertObject, places: Places
 ) -> list[tuple[Extent, tuple[str, int, int]]]:
-    found = []
+    found: dict[tuple[int, ...], tuple[Extent, tuple[str, int, int]]] = {}
     chunks = entry.of("chunks")
     for chunk in chunks if isinstance(chunks, list) else ():
         if not isinstance(chunk, InertObject):
-            raise _damaged_error(storage, f"a shard of tensor {fqn!r} has no offsets and sizes")
+            raise _damaged_error(storage, f"a shard of tensor {fqn!r:.200} has no offsets and sizes")
         extent = Extent(_checked_integers(storage, chunk.of("offsets")), _checked_integers(storage, chunk.of("sizes")))
+        if len(extent.offset) != len(extent.shape):
+            raise _damaged_error(storage, f"a shard of tensor {fqn!r:.200} has an offset and a shape of other lengths")
         where = places.get((fqn, extent.offset))
         if where is None and extent.size:
-            raise _damaged_error(storage, f"the place of the shard {list(extent.offset)} of {fqn!r} is missing")
+            raise _damaged_error(storage, f"the place of the shard {list(extent.offset)} of {fqn!r:.200} is missing")
+        if where is not None and extent.size and extent.offset in found:
+            raise _damaged_error(storage, f"two shards of {fqn!r:.200} begin at {list(extent.offset)}")
         if where is not None:
-            found.append((extent, where))
-    return found
+            found[extent.offset] = extent, where
+    return list(found.values())
 
 
 class _ShardArchives:
@@ -155,9 +166,9 @@ class _ShardArchives:
             runs.append(ShardRun(Shard(number, at, extent)))
         try:
             if not is_leaf_filled_once(stored.shape, tuple(runs)):
-                raise _damaged_error(self._storage, f"the shards of {name!r} do not fill it exactly once")
+                raise _damaged_error(self._storage, f"the shards of {name!r:.200} do not fill it exactly once")
         except (TooManyBoxes, ValueError) as error:
-            raise _damaged_error(self._storage, f"the shards of {name!r} are not inside {stored}") from error
+            raise _damaged_error(self._storage, f"the shards of {name!r:.200} are not inside {stored}") from error
         self._catalog.add_leaf(name, stored, runs)
 
     def _data_of(self, blob: FileBlob, number: int, name: str, stored: StoredArray, extent: Extent) -> int:

@@ -9,6 +9,7 @@ from allranks.checkpoint import inventory, manifest_document, paths
 from allranks.errors import NotThere, UnknownFormat, Unsafe
 from allranks.loading.formats import dcp, flax, native, pickle_tree, pt, safetensors
 from allranks.loading.formats.base import CheckpointSource, FileBlob
+from allranks.storage import limits
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
 
@@ -47,7 +48,7 @@ def open_source(path: str | os.PathLike[str], *, allow_pickle: bool) -> Checkpoi
 
 
 def _open_file(storage: Storage, name: str, *, allow_pickle: bool) -> CheckpointSource:
-    if name == paths.MANIFEST and manifest_document.is_allranks_manifest(storage.get(name)):
+    if name == paths.MANIFEST and _is_allranks_manifest(storage):
         return native.NativeSource(storage, None)
     size = storage.size(name) or 0
     head = bytearray(min(size, 16))
@@ -115,9 +116,11 @@ def _open_folder(address: str, storage: Storage, files: Sequence[str], folders: 
 
 def _is_of_ours(storage: Storage, files: Iterable[str]) -> bool:
     """Return whether manifest.json is a manifest of allranks, valid or not: other programs use this name, too."""
-    return any(paths.parse_shard_file(name) for name in files) or manifest_document.is_allranks_manifest(
-        storage.get(paths.MANIFEST)
-    )
+    return any(paths.parse_shard_file(name) for name in files) or _is_allranks_manifest(storage)
+
+
+def _is_allranks_manifest(storage: Storage) -> bool:
+    return manifest_document.is_allranks_manifest(storage.get(paths.MANIFEST, most=limits.metadata_limit()))
 
 
 def _common_ending(files: Iterable[str], *endings: str) -> list[str]:

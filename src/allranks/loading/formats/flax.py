@@ -15,14 +15,17 @@ from typing import Any
 
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import ShardRun
+from allranks.errors import Unsafe
 from allranks.loading.fit import StoredArray
-from allranks.loading.formats.base import FileBlob, SourceDescription
+from allranks.loading.formats.base import FileBlob, SourceDescription, checked_shape, shorten
 from allranks.loading.formats.catalog import ByteCatalog, ByteSource, contiguous_shard, shards_of_range
+from allranks.storage import limits
 from allranks.storage.base import Storage
 
-_DEEPEST = 200
 _AHEAD = 16 << 10
 _LONGEST_TEXT = 1 << 20
+# The part of the metadata limit that a value takes, beside the bytes of its text.
+_BYTES_PER_VALUE = 64
 _CHUNKED = "__msgpack_chunked_array__"
 _FORMS = {form: struct.Struct(f">{form}") for form in "bBhHiIqQfd"}
 _SIZES = {0xC4: "B", 0xC5: "H", 0xC6: "I", 0xD9: "B", 0xDA: "H", 0xDB: "I", 0xDC: "H", 0xDD: "I"}
@@ -77,6 +80,8 @@ def _read_leaves(blob: FileBlob, node: Any, path: str) -> Iterator[tuple[str, An
     else:
         yield path, node
         return
+    if len(path) > limits.NAME:
+        raise blob.damaged_error(f"a name has {len(path):,} characters: expected at most {limits.NAME:,}")
     for key, child in children:
         yield from _read_leaves(blob, child, f"{path}/{key}" if path else str(key))
 
@@ -87,19 +92,19 @@ def _join_pieces(blob: FileBlob, file: int, node: Mapping[str, Any]) -> tuple[St
         case {"shape": dict(shape), "chunks": dict(chunks)} if chunks:
             sizes, pieces = tuple(shape.values()), list(chunks.values())
         case _:
-            raise blob.damaged_error(
-                f"a chunked array has the keys {', '.join(map(repr, node))}: expected shape and chunks"
-            )
+            raise blob.damaged_error(f"a chunked array has the keys {shorten(list(node))}: expected shape and chunks")
     if not all(isinstance(piece, _ArrayBytes) for piece in pieces) or len({piece.dtype for piece in pieces}) != 1:
         raise blob.damaged_error("a chunked array has pieces that are not arrays of one dtype")
-    if not all(type(many) is int and many >= 0 for many in sizes):
-        raise blob.damaged_error(f"a chunked array has the shape {sizes!r:.80}: expected integers from 0 on")
+    try:
+        checked_shape(sizes)
+    except ValueError as error:
+        raise blob.damaged_error(f"a chunked array: {error}") from error
     stored, at = StoredArray(sizes, pieces[0].dtype), 0
     runs: list[ShardRun] = []
     for piece in pieces:
         many = math.prod(piece.shape)
         if at + many > math.prod(sizes):
-            raise blob.damaged_error("a chunked array has more elements in its pieces than its shape {sizes}")
+            raise blob.damaged_error(f"a chunked array has more elements in its pieces than its shape {sizes}")
         runs += shards_of_range(file, piece.begin, sizes, at, at + many, DTYPES[stored.dtype].size)
         at += many
     if at != math.prod(sizes):
@@ -114,11 +119,20 @@ class _MsgpackScanner:
         self._blob = blob
         self.at, self._end = 0, blob.size
         self._ahead, self._begin = b"", 0
+        self._room = limits.metadata_limit()
 
     def next_value(self, depth: int) -> Any:
         """Return the next value: a container, a JSON value, an _Array, or _SkippedBytes. Raises Damaged."""
-        if depth > _DEEPEST:
-            raise self._blob.damaged_error(f"it is nested too deeply: expected at most {_DEEPEST} levels")
+        if depth > limits.DEPTH:
+            raise self._blob.damaged_error(f"it is nested too deeply: expected at most {limits.DEPTH} levels")
+        self._room -= _BYTES_PER_VALUE
+        if self._room < 0:
+            most = limits.metadata_limit() // _BYTES_PER_VALUE
+            raise Unsafe(
+                f"{self._blob.url}: it has more than {most:,} values, or long texts.",
+                path=self._blob.name,
+                remedy=limits.advice_on_limit(),
+            )
         code = self._take(1)[0]
         if code < 0x80 or code >= 0xE0:
             return code if code < 0x80 else code - 0x100
@@ -148,7 +162,7 @@ class _MsgpackScanner:
         for _ in range(size):
             key = self.next_value(depth + 1)
             if not isinstance(key, str | int) or key in found:
-                raise self._blob.damaged_error(f"a map has the invalid or repeated key {key!r:.80}")
+                raise self._blob.damaged_error(f"a map has the invalid or repeated key {shorten(key)}")
             found[key] = self.next_value(depth + 1)
         return found
 
@@ -163,10 +177,12 @@ class _MsgpackScanner:
             case _:
                 raise self._blob.damaged_error(f"byte {inner.begin} is not an array of Flax")
         dtype = "bool" if dtype == "bool_" else dtype
-        if dtype not in DTYPES or not all(type(many) is int and many >= 0 for many in shape):
-            raise self._blob.damaged_error(
-                f"an array has the dtype {dtype!r:.80} and the shape {shape!r:.80}, which allranks does not know"
-            )
+        if dtype not in DTYPES:
+            raise self._blob.damaged_error(f"an array has the dtype {dtype!r:.80}, which allranks does not know")
+        try:
+            checked_shape(shape)
+        except ValueError as error:
+            raise self._blob.damaged_error(f"an array at byte {inner.begin}: {error}") from error
         if data.size != math.prod(shape) * DTYPES[dtype].size:
             raise self._blob.damaged_error(
                 f"an array {dtype}{shape} has {data.size} bytes: expected {math.prod(shape) * DTYPES[dtype].size}"
@@ -184,6 +200,7 @@ class _MsgpackScanner:
     def _text(self, size: int) -> str:
         if size > _LONGEST_TEXT:
             raise self._blob.damaged_error(f"a text has {size} bytes: expected at most {_LONGEST_TEXT}")
+        self._room -= size
         try:
             return self._take(size).decode()
         except UnicodeDecodeError as error:

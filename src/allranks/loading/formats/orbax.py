@@ -16,9 +16,10 @@ import tensorstore as ts
 from allranks.arrays.base import FillTarget
 from allranks.arrays.cast import cast_into
 from allranks.arrays.leaves.numpy import DTYPES
-from allranks.errors import Damaged, UnknownFormat
+from allranks.errors import Damaged, NotAFile, UnknownFormat, Unsafe
 from allranks.loading.fit import StoredArray
-from allranks.loading.formats.base import SourceDescription, Value
+from allranks.loading.formats.base import AGAIN, SourceDescription, Value
+from allranks.storage import limits
 from allranks.storage.base import Storage
 
 METADATA = "_METADATA"
@@ -29,21 +30,43 @@ _AT_ONCE = 64 << 20
 def open_folder(storage: Storage, folder: str) -> OrbaxSource:
     """Return the source for an Orbax item; ``folder`` is the path of its directory. Raises Damaged."""
     try:
-        tree = json.loads(storage.get(METADATA))
-        entries = tree["tree_metadata"]
-        names = [[str(one["key"]) for one in entry["key_metadata"]] for entry in entries.values()]
-        kinds = [entry["value_metadata"] for entry in entries.values()]
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise Damaged(f"{storage.url}/{METADATA} is not valid metadata of Orbax ({error}).", path=METADATA) from error
+        tree = json.loads(storage.get(METADATA, most=limits.metadata_limit()))
+        entries = [_decode_entry(entry) for entry in tree["tree_metadata"].values()]
+    except (NotAFile, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise Damaged(
+            f"{storage.url}/{METADATA} is not valid metadata of Orbax ({error!s:.200}).", path=METADATA, remedy=AGAIN
+        ) from error
     arrays: dict[str, str] = {}
     values: dict[str, Value] = {}
     driver = _ArrayOpener(os.path.abspath(folder), tree)
-    for name, kind in zip(names, kinds, strict=True):
+    for name, kind in entries:
+        path = "/".join(name)
+        if path in arrays or path in values:
+            raise Damaged(f"{storage.url}/{METADATA}: two leaves have the path {path!r:.200}.", path=METADATA)
         if kind.get("value_type") == "None":
-            values["/".join(name)] = None
+            values[path] = None
         elif not kind.get("skip_deserialize") and kind.get("value_type") != "string":
-            arrays["/".join(name)] = ".".join(name)
+            arrays[path] = _checked_name(storage, ".".join(name))
     return OrbaxSource(driver, arrays, values)
+
+
+def _decode_entry(entry: Any) -> tuple[list[str], dict[str, Any]]:
+    """Return the keys and the metadata of a leaf. Raises ValueError, LookupError, TypeError."""
+    keys, kind = [one["key"] for one in entry["key_metadata"]], entry["value_metadata"]
+    if not all(isinstance(key, str | int) for key in keys) or not isinstance(kind, dict):
+        raise ValueError("an entry of tree_metadata has no keys, or no metadata")
+    return [str(key) for key in keys], kind
+
+
+def _checked_name(storage: Storage, name: str) -> str:
+    """Return the name of an array. Raises Unsafe if it leads out of the checkpoint."""
+    if not name or name.startswith("/") or "\0" in name or {"", ".", ".."} & set(name.split("/")):
+        raise Unsafe(
+            f"{storage.url}/{METADATA} names the array {name!r:.200}: expected an array in its folder.",
+            path=METADATA,
+            remedy=AGAIN,
+        )
+    return name
 
 
 class _ArrayOpener:

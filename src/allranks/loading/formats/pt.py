@@ -28,8 +28,6 @@ from allranks.loading.formats.crc import combine_crcs
 from allranks.loading.formats.unpickle import FlatLeaves, StridedTensor, flatten_leaves, unpickle_inertly
 from allranks.storage.base import Storage
 
-# The most leaves of a pickle, beside one for each byte.
-_MOST_LEAVES = 1 << 20
 Records = Mapping[int, Sequence[ArchiveRecord]]
 
 
@@ -49,7 +47,7 @@ def open_files(storage: Storage, names: Sequence[str]) -> CheckedSource:
         left |= flat.skipped
         for path, tensor in flat.tensors.items():
             if path in catalog.leaves:
-                raise blob.damaged_error(f"tensor {path!r} is in another file, too")
+                raise blob.damaged_error(f"tensor {path!r:.200} is in another file, too")
             if order := add_tensor(catalog, blob, file, path, tensor, record_of_tensor(blob, archive, tensor)):
                 dimension_orders[path] = order
     description = _describe_source(
@@ -70,14 +68,14 @@ def read_pickle(blob: FileBlob, archive: Mapping[str, ArchiveRecord]) -> FlatLea
         what = "a TorchScript program" if "constants.pkl" in archive else "an archive of something else"
         raise blob.damaged_error(f"it has no data.pkl: it is {what}, not a checkpoint")
     order = archive.get("byteorder")
-    if order is not None and blob.read(order.begin, order.size, content="the byte order") != b"little":
+    if order is not None and blob.read(order.begin, min(order.size, 8), content="the byte order") != b"little":
         raise blob.damaged_error("its byte order is not little-endian")
     record = archive["data.pkl"]
     data = blob.read(record.begin, record.size, content="data.pkl")
     if record.crc and zlib.crc32(data) != record.crc:
         raise blob.damaged_error("the CRC-32 of data.pkl differs from the saved one")
     try:
-        return flatten_leaves(unpickle_inertly(data), max_nodes=_MOST_LEAVES + len(data))
+        return flatten_leaves(unpickle_inertly(data), pickle_bytes=len(data))
     except pickle.UnpicklingError as error:
         raise blob.damaged_error(f"its data.pkl is not valid: {error}") from error
 
@@ -94,7 +92,7 @@ def record_of_tensor(blob: FileBlob, archive: Mapping[str, ArchiveRecord], tenso
     record = archive.get(f"data/{tensor.of.key}")
     size = tensor.of.count * DTYPES[tensor.of.dtype].size
     if record is None or record.size < size:
-        raise blob.damaged_error(f"the record data/{tensor.of.key} is missing, or has less than {size} bytes")
+        raise blob.damaged_error(f"the record data/{tensor.of.key:.80} is missing, or has less than {size} bytes")
     return record
 
 
@@ -107,12 +105,12 @@ def add_tensor(
     """
     if tensor.dtype not in DTYPES:
         raise blob.damaged_error(
-            f"tensor {path!r} has the dtype {tensor.dtype or 'unknown'}, which allranks does not know"
+            f"tensor {path!r:.200} has the dtype {tensor.dtype or 'unknown'}, which allranks does not know"
         )
     item = DTYPES[tensor.dtype].size
     last = tensor.offset + sum((many - 1) * by for many, by in zip(tensor.shape, tensor.stride, strict=True))
     if math.prod(tensor.shape) and (last + 1) * item > record.size:
-        raise blob.damaged_error(f"tensor {path!r} exceeds its record, which has {record.size} bytes")
+        raise blob.damaged_error(f"tensor {path!r:.200} exceeds its record, which has {record.size} bytes")
     begin = blob.begin + record.begin
     catalog.divide_into_chunks(file, begin, record.size)
     order = tuple(sorted(range(len(tensor.shape)), key=lambda d: (-tensor.stride[d], d)))
@@ -121,7 +119,8 @@ def add_tensor(
     runs = _shards_of_tensor(file, begin + tensor.offset * item, shape, stride, item)
     if runs is None:
         raise blob.damaged_error(
-            f"tensor {path!r} has the strides {tensor.stride}, which cannot be read: save its contiguous() copy instead"
+            f"tensor {path!r:.200} has the strides {tensor.stride}, which cannot be read: save its contiguous() copy "
+            "instead"
         )
     usual = order == tuple(range(len(order))) or math.prod(shape) == 0
     catalog.add_leaf(path, StoredArray(tensor.shape if usual else shape, tensor.dtype), runs)

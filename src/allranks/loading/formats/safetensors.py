@@ -10,8 +10,9 @@ from typing import Any
 from allranks.checkpoint.dtypes import DTYPES
 from allranks.errors import Damaged, Unsafe
 from allranks.loading.fit import StoredArray
-from allranks.loading.formats.base import FileBlob, SourceDescription
+from allranks.loading.formats.base import FileBlob, SourceDescription, checked_shape, shorten
 from allranks.loading.formats.catalog import ByteCatalog, ByteSource, contiguous_shard
+from allranks.storage import limits
 from allranks.storage.base import Storage
 
 # As in the format's own library.
@@ -43,8 +44,8 @@ def _quantization_config(storage: Storage) -> dict[str, Any]:
     if size is None or size > _MOST_CONFIG:
         return {}
     try:
-        found = json.loads(storage.get(_CONFIG))["quantization_config"]
-    except (ValueError, RecursionError, KeyError, TypeError):
+        found = json.loads(storage.get(_CONFIG, most=_MOST_CONFIG))["quantization_config"]
+    except (ValueError, RecursionError, KeyError, TypeError, Unsafe):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -84,10 +85,10 @@ def _add_tensors(catalog: ByteCatalog, blob: FileBlob) -> None:
     for name, stored, first, last in sorted(tensors, key=lambda one: (one[2], one[3])):
         if first != at:
             raise blob.damaged_error(
-                f"tensor {name!r} begins at byte {first} of the data: expected {at}, the end of the tensor before"
+                f"tensor {name!r:.200} begins at byte {first} of the data: expected {at}, the end of the tensor before"
             )
         if name in catalog.leaves:
-            raise blob.damaged_error(f"tensor {name!r} is in another file, too")
+            raise blob.damaged_error(f"tensor {name!r:.200} is in another file, too")
         catalog.add_leaf(name, stored, contiguous_shard(file, begin + first, stored.shape))
         at = last
     if begin + at != blob.size:
@@ -96,20 +97,25 @@ def _add_tensors(catalog: ByteCatalog, blob: FileBlob) -> None:
 
 def _describe_tensor(blob: FileBlob, name: str, entry: Any) -> tuple[StoredArray, int, int]:
     match entry:
-        case {"dtype": str(kind), "shape": [*shape], "data_offsets": [int(first), int(last)]}:
+        case {"dtype": str(kind), "shape": shape, "data_offsets": [first, last]} if _are_positions(first, last):
             pass
         case _:
             raise blob.damaged_error(
-                f"tensor {name!r} has the entry {entry!r:.80}: expected dtype, shape and data_offsets"
+                f"tensor {name!r:.200} has the entry {shorten(entry)}: expected dtype, shape and data_offsets"
             )
     if kind not in _DTYPES:
-        raise blob.damaged_error(f"tensor {name!r} has the dtype {kind}, which allranks does not know")
-    if not all(type(many) is int and many >= 0 for many in shape):
-        raise blob.damaged_error(f"tensor {name!r} has the shape {shape!r:.80}: expected integers from 0 on")
-    stored = StoredArray(tuple(shape), _DTYPES[kind])
+        raise blob.damaged_error(f"tensor {name!r:.200} has the dtype {kind!r:.80}, which allranks does not know")
+    try:
+        stored = StoredArray(checked_shape(shape), _DTYPES[kind])
+    except ValueError as error:
+        raise blob.damaged_error(f"tensor {name!r:.200}: {error}") from error
     if last - first != math.prod(shape) * DTYPES[stored.dtype].size or first < 0:
-        raise blob.damaged_error(f"tensor {name!r} is {stored}, which does not fit its bytes {first}-{last}")
+        raise blob.damaged_error(f"tensor {name!r:.200} is {stored}, which does not fit its bytes {first}-{last}")
     return stored, first, last
+
+
+def _are_positions(*numbers: Any) -> bool:
+    return all(type(number) is int and abs(number) < limits.NUMBER for number in numbers)
 
 
 def read_index(blob: FileBlob) -> dict[str, str]:
@@ -124,7 +130,7 @@ def read_index(blob: FileBlob) -> dict[str, str]:
         raise blob.damaged_error("its 'weight_map' does not map names to files")
     for name in dict.fromkeys(index.values()):
         if "/" in name or "\\" in name or name in ("", ".", ".."):
-            raise Unsafe(f"{blob.url} names the file {name!r}: expected a file in its folder.", path=blob.name)
+            raise Unsafe(f"{blob.url} names the file {name!r:.200}: expected a file in its folder.", path=blob.name)
     return index
 
 

@@ -7,15 +7,14 @@ hyperparameters, ``os.system``) becomes an inert object that remembers its name.
 
 from __future__ import annotations
 
-import io
 import pickle
-import pickletools
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from allranks.loading.formats.base import Value
+from allranks.loading.formats.pickle_machine import Global, InertObject, PickleMachine, ordered_dict
+from allranks.storage import limits
 
 _STORAGES = {
     "Double": "float64",
@@ -41,18 +40,12 @@ _ADVICE = {
     "torch._utils._rebuild_nested_tensor": "save the tensors that it is of",
     "torch._utils._rebuild_wrapper_subclass": "of DTensors, save the full_tensor()",
 }
-_DEEPEST = 200
-# For each operation of a pickle, the size of its argument, or how the size is given.
-_SIZES = {ord(one.code): one.arg.n if one.arg else 0 for one in pickletools.opcodes}
-_WIDTHS = {
-    pickletools.TAKEN_FROM_ARGUMENT1: 1,
-    pickletools.TAKEN_FROM_ARGUMENT4: 4,
-    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
-    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
-}
-_LINES = {pickle.GLOBAL[0]: 2, pickle.INST[0]: 2}
-_PUT, _STOP = pickle.PUT[0], pickle.STOP[0]
-_PUTS = frozenset([_PUT, pickle.BINPUT[0], pickle.LONG_BINPUT[0], pickle.MEMOIZE[0]])
+# All paths of leaves may have one character for so many of the metadata limit's bytes.
+_BYTES_PER_CHARACTER = 4
+# The operations of a pickle: one for so many of the metadata limit's bytes.
+_BYTES_PER_OPERATION = 8
+# The most leaves of a pickle, beside one for each byte: a node may contain another one many times.
+_MOST_LEAVES = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,60 +71,17 @@ class StridedTensor:
     stride: tuple[int, ...]
 
 
-class InertObject:
-    """A placeholder for any object of a pickle that is not an array.
-
-    It accepts every call and assignment, and does nothing.
-    """
-
-    named = ""
-    args: tuple[Any, ...]
-    state: Any
-
-    def __new__(cls, *args: Any, **_: Any) -> InertObject:
-        self = super().__new__(cls)
-        self.args, self.state = args, None
-        return self
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def __call__(self, *_: Any, **__: Any) -> InertObject:
-        return self
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        pass
-
-    def append(self, value: Any) -> None:
-        pass
-
-    def extend(self, values: Any) -> None:
-        pass
-
-    def of(self, name: str) -> Any:
-        """Return an attribute of the replaced object by name; None if there is no such attribute."""
-        return self.state.get(name) if isinstance(self.state, Mapping) else None
+def _make_global(module: str, name: str) -> Global | InertObject:
+    full = f"{module}.{name}"
+    return _KNOWN.get(full) or InertObject(full)
 
 
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: bytes) -> None:
-        super().__init__(io.BytesIO(data), encoding="utf-8")
-        self._stand_ins: dict[str, Any] = {}
-
-    def find_class(self, module: str, name: str) -> Any:
-        full = f"{module}.{name}"
-        if full in _KNOWN:
-            return _KNOWN[full]
-        return self._stand_ins.setdefault(full, type(name, (InertObject,), {"named": full}))
-
-    def persistent_load(self, pid: Any) -> StorageRecord:
-        match pid:
-            case ("storage", kind, str(key), _, int(count)) if count >= 0:
-                return StorageRecord(key, _storage_dtype(getattr(kind, "named", "")), count)
-        raise pickle.UnpicklingError(f"it refers to {pid!r:.80}, which is not a storage")
+def _load_persistent(key: Any) -> StorageRecord:
+    match key:
+        case ("storage", InertObject() as kind, str(name), _, int(count)) if 0 <= count < limits.NUMBER:
+            return StorageRecord(name, _storage_dtype(kind.named), count)
+    what = f"a tuple of {len(key)} parts" if isinstance(key, tuple) else f"a {type(key).__name__}"
+    raise pickle.UnpicklingError(f"it refers to {what}, which is not a storage")
 
 
 def _storage_dtype(named: str) -> str:
@@ -141,109 +91,85 @@ def _storage_dtype(named: str) -> str:
     return _STORAGES[kind]
 
 
-def _rebuild_tensor(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> StridedTensor:
+def _rebuild_tensor(*args: Any) -> StridedTensor:
     """Return a StridedTensor, in place of ``torch._utils._rebuild_tensor_v2``.
 
     Its 7th argument, metadata that changes values, must be empty.
     """
-    if not isinstance(of, StorageRecord) or not of.dtype or len(shape) != len(stride) or (len(rest) > 2 and rest[2]):
+    match args:
+        case [StorageRecord() as of, offset, tuple(shape), tuple(stride), *rest] if of.dtype:
+            pass
+        case _:
+            raise pickle.UnpicklingError("a tensor is not a plain view of a storage")
+    if len(shape) != len(stride) or (len(rest) > 2 and rest[2]):
         raise pickle.UnpicklingError("a tensor is not a plain view of a storage")
+    if len(shape) > limits.DIMENSIONS:
+        raise pickle.UnpicklingError(f"a tensor has {len(shape):,} dimensions: expected at most {limits.DIMENSIONS}")
     numbers = (offset, *shape, *stride)
-    if not all(type(number) is int and number >= 0 for number in numbers):
+    if not all(type(number) is int and 0 <= number < limits.NUMBER for number in numbers):
+        told = ", ".join(str(n) if type(n) is int and n.bit_length() < 64 else type(n).__name__ for n in numbers[:8])
         raise pickle.UnpicklingError(
-            f"a tensor has the offset, shape and strides {numbers!r:.80}: expected integers from 0 on"
+            f"a tensor has the offset, shape and strides ({told}): expected integers from 0 to 2**63 - 1"
         )
-    return StridedTensor(of, of.dtype, offset, tuple(shape), tuple(stride))
+    return StridedTensor(of, of.dtype, offset, shape, stride)
 
 
-def _rebuild_tensor_with_dtype(of: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -> StridedTensor:
+def _rebuild_tensor_with_dtype(*args: Any) -> StridedTensor:
     """Return a StridedTensor, in place of torch's ``_rebuild_tensor_v3``, whose 7th argument is the dtype."""
-    requires_grad, hooks, dtype, *metadata = rest
-    tensor = _rebuild_tensor(of, offset, shape, stride, requires_grad, hooks, *metadata)
-    return replace(tensor, dtype=str(getattr(dtype, "named", "")).removeprefix("torch."))
+    tensor = _rebuild_tensor(*args[:6], *args[7:])
+    dtype = args[6] if len(args) > 6 else None
+    return replace(tensor, dtype=dtype.named.removeprefix("torch.") if isinstance(dtype, InertObject) else "")
 
 
-def _rebuild_without_type(function: Any, _kind: Any, args: Any, _state: Any) -> Any:
+def _rebuild_without_type(*args: Any) -> Any:
     """Replace ``torch._tensor._rebuild_from_type_v2``: return a tensor that has attributes without these attributes."""
-    inert = isinstance(function, type) and issubclass(function, InertObject)
-    return function(*args) if inert or function in _KNOWN.values() else InertObject(*args)
+    match args:
+        case [Global() as function, _, tuple(values), *_] if function is not _WITHOUT_TYPE:
+            return function.function(*values)
+        case [InertObject() as kind, _, tuple(values), *_]:
+            return InertObject(kind.named, values)
+    return InertObject("torch._tensor._rebuild_from_type_v2", args)
 
 
-def _first(value: Any, *_: Any) -> Any:
-    return value
+def _first(*args: Any) -> Any:
+    if not args:
+        raise pickle.UnpicklingError("a parameter has no tensor")
+    return args[0]
 
 
-class _AllowedFunction:
-    """A function that a pickle can call, but whose attributes the pickle cannot change."""
+def _size(*args: Any) -> tuple[Any, ...]:
+    """Return a tuple, in place of ``torch.Size``."""
+    match args:
+        case [] | [[]]:
+            return ()
+        case [tuple(values)]:
+            return values
+        case [list(values)] if len(values) <= limits.DIMENSIONS:
+            return tuple(values)
+    raise pickle.UnpicklingError("a torch.Size is made from something else than numbers")
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
 
-    def __call__(self, *args: Any) -> Any:
-        return self._function(*args)
-
-    def __setstate__(self, state: Any) -> None:
-        raise pickle.UnpicklingError("it changes a function that it names")
-
-
-_KNOWN: dict[str, Callable[..., Any]] = {
-    "collections.OrderedDict": OrderedDict,
-    "torch._utils._rebuild_tensor_v2": _AllowedFunction(_rebuild_tensor),
-    "torch._utils._rebuild_tensor_v3": _AllowedFunction(_rebuild_tensor_with_dtype),
-    "torch._utils._rebuild_parameter": _AllowedFunction(_first),
-    "torch._utils._rebuild_parameter_with_state": _AllowedFunction(_first),
-    "torch._tensor._rebuild_from_type_v2": _AllowedFunction(_rebuild_without_type),
-    "torch.Size": tuple,
+_WITHOUT_TYPE = Global(_rebuild_without_type)
+_KNOWN: dict[str, Global] = {
+    "collections.OrderedDict": Global(ordered_dict),
+    "torch._utils._rebuild_tensor_v2": Global(_rebuild_tensor),
+    "torch._utils._rebuild_tensor_v3": Global(_rebuild_tensor_with_dtype),
+    "torch._utils._rebuild_parameter": Global(_first),
+    "torch._utils._rebuild_parameter_with_state": Global(_first),
+    "torch._tensor._rebuild_from_type_v2": _WITHOUT_TYPE,
+    "torch.Size": Global(_size),
 }
 
 
 def unpickle_inertly(data: bytes) -> Any:
     """Decode a pickle to containers, plain values, StridedTensors and InertObjects. Raises pickle.UnpicklingError."""
-    try:
-        _check_memo(data)
-        return _Unpickler(data).load()
-    except pickle.UnpicklingError:
-        raise
-    except (ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, TypeError, ValueError) as error:
-        raise pickle.UnpicklingError(f"it is not a pickle of torch ({type(error).__name__}: {error})") from error
-
-
-def _check_memo(data: bytes) -> None:
-    """Raise pickle.UnpicklingError if the memo is not filled in order.
-
-    Python allocates as much memory as the highest number in the memo requires, so a small file could ask for gigabytes.
-    """
-    count = at = 0
-    while at < len(data):
-        code = data[at]
-        begin, at = at + 1, _end_of_operation(data, at)
-        if code in _PUTS:
-            text = data[begin:at]
-            place = int(text) if code == _PUT else int.from_bytes(text, "little") if text else count
-            if place > count:
-                raise pickle.UnpicklingError(f"it puts object {place} into its memo after {count}")
-            count += 1
-        elif code == _STOP:
-            break
-
-
-def _end_of_operation(data: bytes, at: int) -> int:
-    """Return the end of the operation that begins at ``at``. (``pickletools.genops`` takes ten times as long.)"""
-    size = _SIZES.get(data[at])
-    if size is None:
-        raise pickle.UnpicklingError(f"byte {at} is not an operation of a pickle")
-    at += 1
-    if size >= 0:
-        return at + size
-    if size == pickletools.UP_TO_NEWLINE:
-        for _ in range(_LINES.get(data[at - 1], 1)):
-            at = data.index(b"\n", at) + 1
-        return at
-    width = _WIDTHS[size]
-    length = int.from_bytes(data[at : at + width], "little", signed=size == pickletools.TAKEN_FROM_ARGUMENT4)
-    if length < 0:
-        raise pickle.UnpicklingError(f"the length at byte {at} is {length}: expected 0 or more")
-    return at + width + length
+    machine = PickleMachine(
+        data,
+        make_global=_make_global,
+        load_persistent=_load_persistent,
+        limit=limits.metadata_limit() // _BYTES_PER_OPERATION,
+    )
+    return machine.load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,18 +181,23 @@ class FlatLeaves:
     skipped: dict[str, str]
 
 
-def flatten_leaves(tree: Any, *, max_nodes: int) -> FlatLeaves:
-    """Return the leaves of a tree.
+def flatten_leaves(tree: Any, *, pickle_bytes: int) -> FlatLeaves:
+    """Return the leaves of a tree from a pickle of ``pickle_bytes`` bytes.
 
-    At most ``max_nodes`` nodes are visited, because a node may contain another one many times. Raises
+    The number of visited nodes is limited, because a node may contain another one many times. Raises
     pickle.UnpicklingError for a tree that is too large or too deep, or has two leaves with one path.
     """
     found = FlatLeaves({}, {}, {})
+    most_nodes, room = _MOST_LEAVES + pickle_bytes, limits.metadata_limit() // _BYTES_PER_CHARACTER
     for visited, (path, node) in enumerate(_leaves_below(tree, "", 0)):
-        if visited >= max_nodes:
-            raise pickle.UnpicklingError(f"it has too many leaves: expected at most {max_nodes:,}")
+        room -= len(path)
+        if visited >= most_nodes or room < 0:
+            raise pickle.UnpicklingError(
+                f"it has too many leaves, or too long names: expected at most {most_nodes:,} leaves. "
+                f"{limits.advice_on_limit()}"
+            )
         if path in found.tensors or path in found.values:
-            raise pickle.UnpicklingError(f"two leaves have the path {path!r}")
+            raise pickle.UnpicklingError(f"two leaves have the path {path!r:.200}")
         if isinstance(node, StridedTensor):
             found.tensors[path] = node
         elif node is None or isinstance(node, bool | int | float | str):
@@ -279,14 +210,18 @@ def flatten_leaves(tree: Any, *, max_nodes: int) -> FlatLeaves:
 def _describe_skipped(node: Any) -> str:
     """Return a description of a skipped leaf, with what the user can do about it."""
     kind = getattr(node, "named", type(node).__name__)
-    if isinstance(node, InertObject) and isinstance(node.of("_parameters"), Mapping):
+    if isinstance(node, InertObject) and isinstance(node.of("_parameters"), dict):
         return f"{kind}: a module, save its state_dict()"
     return f"{kind}: {_ADVICE[kind]}" if kind in _ADVICE else kind
 
 
 def _leaves_below(node: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
-    if depth > _DEEPEST:
-        raise pickle.UnpicklingError(f"it is nested too deeply: expected at most {_DEEPEST} levels")
+    if depth > limits.DEPTH:
+        raise pickle.UnpicklingError(f"it is nested too deeply: expected at most {limits.DEPTH} levels")
+    if len(path) > limits.NAME:
+        raise pickle.UnpicklingError(
+            f"the name {path[:80]!r}... has {len(path):,} characters: expected at most {limits.NAME:,}"
+        )
     children: Iterator[tuple[Any, Any]] = iter(())
     if isinstance(node, dict):
         children = iter(node.items())
@@ -294,4 +229,8 @@ def _leaves_below(node: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]
         children = iter(enumerate(node))
     yield path, node
     for key, child in children:
-        yield from _leaves_below(child, f"{path}/{key}" if path else str(key), depth + 1)
+        yield from _leaves_below(child, f"{path}/{_key_text(key)}" if path else _key_text(key), depth + 1)
+
+
+def _key_text(key: Any) -> str:
+    return key.named if isinstance(key, InertObject) else str(key)
