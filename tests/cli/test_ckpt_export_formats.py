@@ -176,6 +176,25 @@ def test_force_replaces_an_export_of_the_format_and_nothing_else(
         assert sorted(place.rglob("*")) == before
     for _ in range(2):
         assert ckpt("export", run, out, "--to", to, "--force").code == 0
+    refuse_foreign_files_and_links(lambda: ckpt("export", run, out, "--to", to, "--force"), out, mine)
+
+
+def refuse_foreign_files_and_links(export: Callable[[], Said], out: Path, mine: Path) -> None:
+    """Files of the user in a folder of an export, however deep, are in the way; so is a link to an export."""
+    if out.is_dir():
+        deep = next((folder for folder in out.iterdir() if folder.is_dir()), out)
+        links = {"linked": mine, "model.distcp": mine / "note.txt"}
+        for name in ("thesis.tex", "_notes", *links):
+            (deep / name).symlink_to(links[name]) if name in links else (deep / name).write_text("mine")
+            assert "which is not part of an export" in export().err
+            assert name in {one.name for one in deep.iterdir()}
+            (deep / name).unlink()
+    assert export().code == 0
+    moved = out.rename(out.with_name("moved"))
+    out.symlink_to(moved)
+    assert "is a symbolic link to" in export().err
+    assert out.is_symlink()
+    assert moved.exists()
 
 
 # By format: the arrays that it has no room for; the other formats take them.

@@ -20,6 +20,23 @@ REASONS = {
 }
 # Where a library has one type for many errors, and only its words tell them apart.
 BY_WORDS = {"storage/object.py", "checkpoint/preemption.py"}
+# Files outside of storage/deletion.py that delete, and what: never a file that somebody else may have put there.
+DELETES = {
+    "check/cache.py": "its entries, under names of their own",
+    "check/results/pages.py": "pages of rules that are no more",
+    "checkpoint/memory/hosts.py": "an empty folder of this user",
+    "cli/check_run.py": "the file that it has just written",
+    "doctor/disk_probe.py": "the folder that it has just created",
+    "doctor/shared_disk_probe.py": "the folder that it has just created",
+    "hang/endpoint.py": "sockets, in a folder of this user only",
+    "launch/control_socket.py": "the folder that it has created",
+    "rehearse/watch/server.py": "its socket",
+    "rehearse/watch/undo.py": "what a watched program has made",
+    "storage/local.py": "the file that it has just created",
+    "storage/new_file.py": "the file that it has just created",
+    "world/files.py": "keys, in the folder of the job's store",
+}
+_DELETING = {"unlink", "rmdir", "rmtree", "removedirs"}
 _ERRORS = {"error", "e", "exc", "exception", "cause"}
 
 
@@ -85,3 +102,16 @@ def test_nothing_is_decided_by_the_words_of_an_error() -> None:
     assert decides_by_words(ast.parse("if 'timed out' in str(error): pass")) == [1]
     found = {name(path) for path in FILES if decides_by_words(tree_of(path))}
     assert found == BY_WORDS
+
+
+def deletes(tree: ast.AST) -> bool:
+    """Return whether a file deletes files by their paths."""
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return any(ast.unparse(call) == "os.remove" or ast.unparse(call).rpartition(".")[2] in _DELETING for call in calls)
+
+
+def test_only_one_module_deletes_what_others_may_have_put_there() -> None:
+    assert deletes(ast.parse("shutil.rmtree(out)"))
+    assert deletes(ast.parse("path.unlink()"))
+    found = {name(path) for path in FILES if deletes(tree_of(path))} - {"storage/deletion.py"}
+    assert found == DELETES.keys()

@@ -46,6 +46,24 @@ def checkpoint(step: int) -> dict[str, Any]:
     }
 
 
+def test_a_removal_leaves_files_of_others(tmp_path: Path) -> None:
+    """In the folder of a checkpoint and in its steps, and where the checkpoint is a link."""
+    plugin, path, mine = CheckpointIO(), tmp_path / "a.ckpt", tmp_path / "mine"
+    plugin.save_checkpoint(checkpoint(1), path)
+    mine.mkdir()
+    for file in (mine / "thesis.tex", path / "notes.txt", path / "checkpoint-1" / "eval.json"):
+        file.write_text("mine")
+    (tmp_path / "last.ckpt").symlink_to(mine)
+    for name in ("last.ckpt", "a.ckpt"):
+        plugin.remove_checkpoint(tmp_path / name)
+    found = [str(one.relative_to(tmp_path)) for one in sorted(tmp_path.rglob("*")) if not one.is_dir()]
+    assert found == ["a.ckpt/checkpoint-1/eval.json", "a.ckpt/notes.txt", "mine/thesis.tex"]
+    for file in (path / "notes.txt", path / "checkpoint-1" / "eval.json"):
+        file.unlink()
+    plugin.remove_checkpoint(path)
+    assert not path.exists()
+
+
 def same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(one, other)

@@ -44,7 +44,7 @@ def test_other_objects_are_inert(protocol: int) -> None:
     [
         (b"\x80\x02}(Nq\x00h\x00h\x00\x86\x86Nu.", "byte 14: a key of a dict is a tuple of 2 parts"),
         (b"\x80\x02}(]Nu.", "a key of a dict is a list"),
-        (b"\x80\x02Kb)b.", "BUILD uses an object that does not exist"),
+        (b"\x80\x02)b.", "BUILD uses an object that does not exist"),
         (b"\x80\x02h\x05.", "byte 2: BINGET uses an object that does not exist"),
         (b"\x80\x02\x97.", "the operation NEXT_BUFFER is no operation of a checkpoint"),
         (b"\x80\x02\xff.", "0xff is no operation"),

@@ -133,3 +133,21 @@ def test_damage_in_a_bucket_is_seen(open_s3: Opener) -> None:
         with pytest.raises(Damaged, match=f"{name}, of leaf 'big', are not what was saved"):
             ckpt.restore(blank())
         assert_is(ckpt.restore(blank(), fallback=True), 1)
+
+
+def test_retention_leaves_objects_of_others(open_s3: Opener) -> None:
+    """Below a step's prefix, below a longer one, beside the run, and a manifest of another program."""
+    storage = open_s3()
+    names = [
+        *("checkpoint-1/notes.txt", "checkpoint-1/eval/rank-00000-of-00001.0badcafe.safetensors"),
+        *("checkpoint-10/thesis.tex", "checkpoint-1x/manifest.json", "memory.json", "fence/notes.txt"),
+    ]
+    foreign = dict.fromkeys(names, b"mine")
+    for path, data in foreign.items():
+        storage.put(path, data)
+    with Checkpointer(storage, single_world(), keep_last=1) as ckpt:
+        for step in (1, 2, 3):
+            ckpt.save(step, {"w": np.full(3, step)}, block=True)
+    assert {path: storage.get(path) for path in foreign} == foreign
+    assert {entry.name for entry in storage.list("checkpoint-1")} == {"notes.txt", "eval"}
+    assert storage.list("checkpoint-2") == ()

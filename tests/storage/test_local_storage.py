@@ -114,12 +114,12 @@ def test_a_refusal_of_direct_writes_is_no_failure(tmp_path: Path, monkeypatch: p
     real = getattr(os, call)
     seen = []
 
-    def refuse(first: object, *rest: object) -> int:
+    def refuse(first: object, *rest: object, **known: object) -> int:
         direct = rest[0] & os.O_DIRECT if call == "open" else isinstance(rest[-1], int) and not seen
         if direct:
             seen.append(first)
             raise OSError(errno.EINVAL, "Invalid argument")
-        return real(first, *rest)
+        return real(first, *rest, **known)
 
     monkeypatch.setattr(os, call, refuse)
     storage = LocalStorage(tmp_path)

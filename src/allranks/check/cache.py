@@ -185,7 +185,7 @@ class Folder:
 
 def _is_entry(name: str) -> bool:
     """Return whether a name in a folder of a version is that of an entry, complete or in passing."""
-    return re.fullmatch(r"(run-[0-9a-f]+\.json|summaries)(\.[0-9]+)?", name) is not None
+    return re.fullmatch(r"(run-[0-9a-f-]+\.json|summaries)(\.[0-9]+)?", name) is not None
 
 
 def _age(path: Path) -> float:

@@ -222,6 +222,8 @@ class LocalStorage:
             with suppress(FileExistsError):
                 folder.mkdir()
             _sync_folder(folder.parent)
+        with self._open_folder(where.parent.relative_to(self._root).parts):
+            pass  # each of them is a folder: what is behind a link may be somebody else's
 
     def _give_name(self, temporary: Path, where: Path, path: str) -> None:
         """Rename a complete temporary file to its final name. Raises AlreadyThere if a file of that name exists."""

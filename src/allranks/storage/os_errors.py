@@ -66,20 +66,20 @@ def existing_file_error(path: str, place: str, why: str = "") -> AlreadyThere:
 
 
 def link_in_path_error(folder: str, name: str, place: str) -> StorageError:
-    """Return the error for a removal that is refused because ``name``, in the path, is a symbolic link."""
+    """Return the error for a change that is refused because ``name``, in the path, is a symbolic link."""
     return StorageError(
-        f"nothing is removed in {folder!r} of {place}: {name!r} is a symbolic link, and what it leads to may be "
-        "somebody else's.",
+        f"nothing is written or removed in {folder!r} of {place}: {name!r} is a symbolic link, and what "
+        "it leads to may be somebody else's.",
         path=folder,
         remedy="Remove the link, or what it leads to, by hand.",
     )
 
 
 def mount_in_path_error(folder: str, name: str, place: str) -> StorageError:
-    """Return the error for a removal that is refused because ``name``, in the path, is a mount point."""
+    """Return the error for a change that is refused because ``name``, in the path, is a mount point."""
     return StorageError(
-        f"nothing is removed in {folder!r} of {place}: {name!r} is a mount point, and what is mounted there may be "
-        "somebody else's.",
+        f"nothing is written or removed in {folder!r} of {place}: {name!r} is a mount point, and what is "
+        "mounted there may be somebody else's.",
         path=folder,
         remedy="Unmount it, or remove the files by hand.",
     )
