@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 
 # The message and the exit code if SIGTERM arrives before the program has made its Checkpointer.
 NOT_YET = "nothing was saved: no Checkpointer was made yet"
 NOTHING_SAVED = 1
+# The exit code after SIGTERM if nothing is lost, of a rank and of its job.
+PREEMPTED = 128 + signal.SIGTERM
 _SAVER = re.compile(r"\b(Checkpointer|Ranks)\s*\(")
 
 

@@ -57,7 +57,7 @@ def test_a_shell_can_complete_commands_and_options(shell: str, capsys: pytest.Ca
     script = capsys.readouterr().out
     assert all(word in script for word in ["preflight", "--rendezvous-timeout", "--write-baseline", "verify", "audit"])
     if shell == "bash":
-        ask = f"{script}COMP_WORDS=(allranks run --hang); COMP_CWORD=2; _allranks; echo ${{COMPREPLY[@]}}"
+        ask = f"{script}COMP_WORDS=(allranks run --hang-a); COMP_CWORD=2; _allranks; echo ${{COMPREPLY[@]}}"
         done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
         assert done.stdout == "--hang-after\n"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -140,6 +141,77 @@ def test_a_killed_launcher_takes_its_ranks_along_and_ends_the_job(start: object,
     [first] = job.first_failures(rest)
     assert f"(host {victim}) failed: host {victim} is lost: its launcher has ended" in first
     no_rank_is_left(hosts, hosts.names)
+
+
+def signal_launcher(hosts: Hosts, name: str, what: str) -> None:
+    hosts.run(name, ["pkill", f"-{what}", "-f", "--", "--host-rank"])
+
+
+@pytest.mark.soak
+def test_host_0_that_was_stopped_for_too_long_names_itself(start: object, hosts: Hosts) -> None:
+    """The others have given it up, and say the same."""
+    job = start("-n", 1, "--host-timeout", 4, PROGRAM, "wait", 0)  # type: ignore[operator]
+    job.await_text(r"rank \d is up")
+    signal_launcher(hosts, "h0", "STOP")
+    assert set(job.codes(["h1", "h2", "h3"]).values()) == {1}, job.all_text()
+    signal_launcher(hosts, "h0", "CONT")
+    job.launchers["h0"].send_signal(signal.SIGCONT)  # nsenter stops when its child does
+    assert job.codes(["h0"]) == {"h0": 1}, job.all_text()
+    says = job.first_failures()
+    assert {one[: one.index(" is lost")] for one in says} == {"first failure: rank 0 (host h0) failed: host h0"}, (
+        job.all_text()
+    )
+    no_rank_is_left(hosts, hosts.names)
+
+
+@pytest.mark.soak
+def test_a_signal_is_reported_with_its_host(start: object, hosts: Hosts) -> None:
+    options = ("--exit-code-on-preempt", 85, "--grace", 10)
+    job = start("-n", 1, *options, PROGRAM, "wait", 0, names=("h0", "h1"))  # type: ignore[operator]
+    job.await_text(r"rank \d is up")
+    signal_launcher(hosts, "h1", "TERM")
+    assert set(job.codes().values()) == {85}, job.all_text()
+    assert "SIGTERM received (host h1): " in job.text("h0"), job.all_text()
+    for name in job.names:
+        assert "stopped by SIGTERM (host h1)" in job.text(name), job.all_text()
+        assert re.search("^exit code 85", job.text(name), re.M), job.all_text()
+
+
+@pytest.mark.soak
+def test_a_host_that_comes_too_late_does_not_wait(start: object, hosts: Hosts) -> None:
+    job = start("-n", 1, "--host-timeout", 2, PROGRAM, "wait", 0, names=("h0", "h1"))  # type: ignore[operator]
+    job.await_text(r"rank \d is up")
+    place = ["--hosts", "2", "--host-rank", "1", "--coordinator", "h0:29400", "--host-timeout", "2", "-n", "1"]
+    late = hosts.run("h2", [*map(str, RUN), *place, str(PROGRAM), "wait", "0"])
+    assert late.returncode == 2, late.stdout
+    assert "the job of host h0 runs without it, and is not started again" in late.stdout
+    signal_launcher(hosts, "h0", "TERM")
+    job.codes()
+
+
+@pytest.mark.soak
+def test_hosts_that_wait_look_for_host_0_again(start: object, hosts: Hosts, tmp_path: Path) -> None:
+    """Its launcher is killed while the hosts gather, and is started again."""
+    job = start("-n", 1, "--hosts", 3, PROGRAM, "end", 0, names=("h0", "h1"))  # type: ignore[operator]
+    job.await_text("waiting for hosts", ["h0"])
+    signal_launcher(hosts, "h0", "KILL")
+    job.codes(["h0"])
+    job.await_text(r"host h1 has lost host 0 \(h0\): its launcher has ended", ["h1"])
+    job.names, job.logs["h2"] = ("h0", "h1", "h2"), tmp_path / "h2.log"
+    for number, name in ((0, "h0"), (2, "h2")):
+        place = ["--hosts", "3", "--host-rank", str(number), "--coordinator", "h0:29400", "-n", "1"]
+        job.start(name, [*place, str(PROGRAM), "end", "0"])
+    assert set(job.codes().values()) == {0}, job.all_text()
+
+
+@pytest.mark.soak
+def test_at_the_time_limit_each_host_shows_its_ranks(start: object) -> None:
+    job = start("-n", 2, "--timeout", 3, PROGRAM, "wait", 0, names=("h0", "h1"))  # type: ignore[operator]
+    assert set(job.codes().values()) == {124}, job.all_text()
+    for name, ranks in (("h0", "0-1"), ("h1", "2-3")):
+        assert "where each rank of this host is:" in job.text(name), job.all_text()
+        assert re.search(rf"allranks: +{ranks} +unknown +Python", job.text(name)), job.all_text()
+        assert not re.search(r"unknown +- ", job.text(name)), job.all_text()
 
 
 @pytest.mark.soak

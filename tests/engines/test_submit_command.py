@@ -12,6 +12,7 @@ import pytest
 from allranks.cli import jobs, run, submit
 from allranks.cli.engine_profile import profile_of
 from allranks.cli.main import main
+from allranks.cli.option_values import takes_value
 from allranks.cli.submit import CommandLine, Hosts, hosts_of, split
 from allranks.engines import detect
 from allranks.engines.base import EngineFailed, JobRow, Submission
@@ -35,7 +36,8 @@ class Recorded:
         self.cancelled: list[str] = []
 
     def preview(self, job: Submission) -> str:
-        return f"would run {shlex.join(job.run(('allranks',)))}"
+        key = job.environment["ALLRANKS_JOB_KEY"]
+        return f"would run {shlex.join(job.run(('allranks',)))} with {key}"
 
     def submit(self, job: Submission, report: Callable[[str], None]) -> None:
         self.submitted.append(job)
@@ -80,7 +82,7 @@ def submitted(client: Recorded, words: str) -> Submission:
 )
 def test_the_options_of_submit_and_of_run_are_split(words: str, ours: str, theirs: str, command: str) -> None:
     """The options of run go to every host as they were written; those behind the script are the script's."""
-    of_submit, of_run = submit._takes_value(submit.parser()), submit._takes_value(run.parser())
+    of_submit, of_run = takes_value(submit.parser()), takes_value(run.parser())
     found = split(words.split(), of_submit, of_run)
     assert found == CommandLine(tuple(ours.split()), tuple(theirs.split()), tuple(command.split()))
 
@@ -150,7 +152,7 @@ def test_a_wrong_command_line_ends_with_2(
 
 def test_a_dry_run_starts_nothing(client: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["submit", "--on", "slurm", "--dry-run", "-n", "2", "train.py", "a"]) == 0
-    assert capsys.readouterr().out == "would run allranks run -n 2 train.py a\n"
+    assert capsys.readouterr().out == "would run allranks run -n 2 train.py a with a new secret of each job\n"
     assert client.submitted == []
 
 

@@ -41,7 +41,7 @@ MESSAGES = [
     messages.Admitted(),
     messages.Admitted("wait"),
     messages.Plan(("a", "b"), (2, 1), 1, "job", 4, 5, restart=1, reason="why"),
-    messages.Refusal("no", 143),
+    messages.Refusal("no", 143, is_final=True),
     messages.Happened((RankExited(3, -9, 1.0, ("last",)), RankFailed(FAILURE), Tick(frozenset({1})), Terminated(1))),
     messages.Happened((Joined(1), SaveReport(1, step=4), RankLeft(1, 2.0, FAILURE, why="saved"))),
     messages.Exiting((1, 2)),
@@ -213,7 +213,10 @@ def test_a_proof_may_be_any_text(two_ends: object, proof: str) -> None:
 def test_a_host_that_comes_during_the_job_waits_or_is_refused(two_ends: object) -> None:
     links, client = two_ends  # type: ignore[misc]
     admission = Admission(links, job="", key="", limits=HostLimits(), wall=lambda: 0.0)
-    for admission.closed, answer in (("", messages.Admitted("later")), ("never", messages.Refusal("never"))):
+    for admission.closed, answer in (
+        ("", messages.Admitted("later")),
+        ("never", messages.Refusal("never", is_final=True)),
+    ):
         admission.wait = "later"
         with socket.create_connection(client.getpeername()) as late:
             file = late.makefile("rb")

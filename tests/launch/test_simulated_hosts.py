@@ -12,6 +12,7 @@ from simulated_hosts import Simulation
 from allranks.failure import Failure
 from allranks.launch.events import Finish, RankExited, RankFailed
 from allranks.launch.hosts.coordinator import Coordinator
+from allranks.launch.hosts.messages import Ping
 from allranks.launch.limits import Phase
 
 FAULTS = {
@@ -56,15 +57,38 @@ def test_a_host_that_was_only_stopped_learns_that_it_was_lost() -> None:
     assert job.hosts[0].sent["Finished"] == 3
 
 
-def test_a_launcher_that_was_stopped_itself_says_so() -> None:
+@pytest.mark.parametrize(
+    ("resumed", "lost", "says"),
+    [
+        (3.9, 1, "host h1 is lost: its launcher has ended"),
+        (11.0, 1, "host h1 is lost: its launcher has ended, after the launcher of host h0 was stopped for 8 s"),
+        (40.0, 0, "host h0 is lost: its launcher was stopped for 37 s"),
+    ],
+)
+def test_a_launcher_of_host_0_that_was_stopped_itself_says_so(resumed: float, lost: int, says: str) -> None:
+    """If it was stopped for so long that the others have given it up, it names the culprit that they name."""
+    job = Simulation(3, 1)
+    job.run(until=3.0)
+    first = job.hosts[0].decider
+    assert isinstance(first, Coordinator)
+    first.receive(1, Ping(0.0), resumed)  # what it has sent meanwhile
+    first.lose(1, "its launcher has ended", resumed)
+    failure = first.ending().first_failure
+    assert failure is not None
+    assert (failure.rank, failure.what) == (lost, says)
+
+
+def test_a_pause_of_long_ago_is_not_the_reason() -> None:
     job = Simulation(2, 1)
     job.run(until=3.0)
     first = job.hosts[0].decider
     assert isinstance(first, Coordinator)
-    first.lose(1, "its launcher has ended", 40.0)
+    for now in range(40, 60):
+        first.receive(1, Ping(0.0), float(now))
+    first.lose(1, "its launcher has ended", 60.0)
     failure = first.ending().first_failure
     assert failure is not None
-    assert failure.what.startswith("host h1 is lost: its launcher has ended, after the launcher of host h0 was stopped")
+    assert failure.what == "host h1 is lost: its launcher has ended"
 
 
 def test_ranks_that_do_not_obey_are_killed_on_every_host() -> None:

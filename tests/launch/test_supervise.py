@@ -32,8 +32,9 @@ from allranks.launch.events import (
     Terminated,
     Tick,
 )
+from allranks.launch.limits import Limits, Phase
 from allranks.launch.saves import Saves
-from allranks.launch.supervise import TABLE, Limits, Phase, Supervisor
+from allranks.launch.supervise import TABLE, Supervisor
 
 LIMITS = Limits(grace=5.0, crash_grace=0.75, settle=0.25, join_patience=1.0, kill_patience=5.0, timeout=60.0)
 

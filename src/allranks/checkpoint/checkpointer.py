@@ -27,6 +27,7 @@ from allranks.checkpoint.save_request import SaveHandle, SaveOrder, SaveSettings
 from allranks.checkpoint.saver import RunSaver
 from allranks.errors import AllranksError, DoesNotFit, NewerFormat, NotThere, SaveFailed, StorageError
 from allranks.gate.log import log
+from allranks.program import PREEMPTED
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
 from allranks.world import sigterm
@@ -333,7 +334,7 @@ class Checkpointer:
         if kind is None:
             self.close()
         elif isinstance(error, Exception) and self._preemption.save_after_error(error):
-            raise SystemExit(sigterm.EXIT_CODE)
+            raise SystemExit(PREEMPTED)
         elif not self._closed:
             try:
                 self._saver.wait_for_save()

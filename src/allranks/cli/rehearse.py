@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from allranks.cli.local_path import local_path, local_text
+from allranks.cli.option_values import at_least_one, integer, takes_value
 from allranks.cli.other_launchers import answer
 
 DESCRIPTION = (
@@ -40,14 +41,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _about_runs(p: argparse.ArgumentParser) -> None:
-    from allranks.cli.run import at_least_one
     from allranks.rehearse.config import ACCELERATORS
     from allranks.rehearse.scenario import NAMES
 
     p.add_argument("-n", "--ranks", type=at_least_one, metavar="N", help="number of ranks (processes)")
     p.add_argument("-d", "--devices", type=at_least_one, metavar="M", help="virtual CPU devices per rank")
     p.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
-    p.add_argument("--steps", type=_steps, metavar="N", help="end all ranks after N steps (20; 0: never)")
+    p.add_argument("--steps", type=integer, metavar="N", help="end all ranks after N steps (20; 0: never)")
     p.add_argument("--hosts", type=at_least_one, metavar="H", help="pretended hosts in the scenario hosts (2)")
     p.add_argument("--only", type=_names, metavar="NAMES", help=f"scenarios to run, of {','.join(NAMES)}")
     p.add_argument("--seeds", type=at_least_one, metavar="N", help="perturbed runs (3)")
@@ -82,12 +82,6 @@ def _about_output(p: argparse.ArgumentParser) -> None:
     p.add_argument("--write-baseline", action="store_true", help="write what is found now to the baseline, and end")
 
 
-def _steps(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}")
-    return int(text)
-
-
 def _names(text: str) -> tuple[str, ...]:
     from allranks.rehearse.scenario import NAMES
 
@@ -104,7 +98,7 @@ def main(argv: Sequence[str]) -> int:
     from allranks.errors import AllranksError
 
     p = parser()
-    answered = answer(argv, {option: one.nargs is None for one in p._actions for option in one.option_strings})
+    answered = answer(argv, takes_value(p))
     if "write -n" in answered or "did you mean" in answered:  # the others name options of allranks run
         p.error(answered)
     arguments = p.parse_args(argv)

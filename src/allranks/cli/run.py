@@ -8,14 +8,17 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allranks.cli import run_hosts
 from allranks.cli.local_path import local_path
+from allranks.cli.option_values import at_least_one, integer, seconds, takes_value
 from allranks.cli.other_launchers import answer
 from allranks.launch.hang_limits import OTHER_STAGES
 from allranks.launch.job import STYLES
+from allranks.program import PREEMPTED
 
 if TYPE_CHECKING:
     from allranks.cli.run_screen import RunScreen
@@ -44,7 +47,6 @@ The exit code is that of the rank that failed first (128 + n for signal n), 130 
 
 
 _WRONG_COMMAND_LINE = 2
-_PREEMPTED = 143  # by SIGTERM, and nothing is lost
 NEEDS_LINUX = (
     "allranks run needs Linux, and this is {platform}: only its kernel ends every process of a job, whatever happens "
     "(prctl, pidfd). What is lost without: merged output, the first failure, hang reports, --guard. Start the ranks by "
@@ -65,12 +67,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("-n", "--ranks", type=_ranks, metavar="N", help=ranks)
     p.add_argument("-d", "--devices", type=at_least_one, metavar="M", help="virtual CPU devices per rank")
     p.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
-    p.add_argument("--timeout", type=_seconds, metavar="S", help="end the job after S seconds (exit code 124)")
+    p.add_argument("--timeout", type=seconds, metavar="S", help="end the job after S seconds (exit code 124)")
     grace = "between Ctrl-C or SIGTERM and SIGKILL: time to save and leave (default 30)"
-    p.add_argument("--grace", type=_seconds, default=30.0, metavar="S", help=grace)
+    p.add_argument("--grace", type=seconds, default=30.0, metavar="S", help=grace)
     p.add_argument(
         "--rendezvous-timeout",
-        type=_seconds,
+        type=seconds,
         metavar="S",
         help="end a collective that waits S seconds for other ranks or devices: sets XLA's flags, those that the "
         "installed jaxlib knows, and torch's default timeout, before any of them starts",
@@ -78,17 +80,17 @@ def parser() -> argparse.ArgumentParser:
     quiet = "of allranks itself, print only why the job failed or hangs: no notices, no table at the end"
     p.add_argument("-q", "--quiet", action="store_true", help=quiet)
     p.add_argument("--log-dir", type=local_path, metavar="DIR", help="also keep the output of each rank in a file")
-    p.add_argument("--hang-after", type=_seconds, metavar="S", help="report who hangs after S seconds (240; 0: never)")
+    p.add_argument("--hang-after", type=seconds, metavar="S", help="report who hangs after S seconds (240; 0: never)")
     for stage in OTHER_STAGES:
         same = f"the same for {stage.title} (as --hang-after)"
-        p.add_argument(stage.option, type=_seconds, metavar="S", help=same)
+        p.add_argument(stage.option, type=seconds, metavar="S", help=same)
     guard = "compare the collectives and the replicas of all ranks, of a script that need not import allranks"
     p.add_argument("--guard", action="store_true", help=guard)
     any_line = "--guard, and ranks may start one collective from different lines"
     p.add_argument("--guard-any-line", action="store_true", help=any_line)
     p.add_argument("--on-hang", choices=("warn", "end"), help="after that report: go on waiting, or end the job (75)")
     p.add_argument(
-        "--restarts", type=_count, default=0, metavar="N", help="start again after a failure, at most N times"
+        "--restarts", type=integer, default=0, metavar="N", help="start again after a failure, at most N times"
     )
     alike = "give up after N starts in a row that failed alike and saved no new step (3)"
     p.add_argument("--max-no-progress", type=at_least_one, default=3, metavar="N", help=alike)
@@ -107,7 +109,7 @@ def parser() -> argparse.ArgumentParser:
         "(slower; the ranks then do not share the secret of hash(str), see PYTHONHASHSEED)",
     )
     preempt = "exit with N in the place of 143, when SIGTERM ended the job and nothing is lost"
-    p.add_argument("--exit-code-on-preempt", type=_count, metavar="N", help=preempt)
+    p.add_argument("--exit-code-on-preempt", type=integer, metavar="N", help=preempt)
     run_hosts.add_options(p, ranks=_ranks)
     p.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return p
@@ -122,32 +124,6 @@ def _ranks(text: str) -> int:
     if (count := count_accelerators(os.environ)) == 0:
         raise argparse.ArgumentTypeError("auto: this host has no accelerator (or none is visible); give a number")
     return count
-
-
-def at_least_one(text: str) -> int:
-    """Convert the text of an option to a whole number.
-
-    Raises ArgumentTypeError for any other text, or a number below 1.
-    """
-    if _count(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number of seconds, found {text!r}")
-    return seconds
 
 
 def main(argv: Sequence[str]) -> int:
@@ -168,13 +144,14 @@ def main(argv: Sequence[str]) -> int:
             if unread := _unread(target):
                 screen.note(f"allranks: {unread}")
             result = _run_here(job, screen) if place is None else run_hosts.run(job, place, screen, arguments)
+            if result.exit_code == PREEMPTED and arguments.exit_code_on_preempt is not None:
+                result = replace(result, exit_code=arguments.exit_code_on_preempt)
             leads = place is None or (len(result.ranks) > 0 and result.ranks[0].rank == 0)
             for line in (*screen.summary(result, leads=leads), *_options_behind(p, words, result.exit_code)):
                 screen.print_line(line)
     except OutputClosed:
         return 141
-    is_preempted = result.exit_code == _PREEMPTED and arguments.exit_code_on_preempt is not None
-    return arguments.exit_code_on_preempt if is_preempted else result.exit_code
+    return result.exit_code
 
 
 def _run_here(job: Job, screen: RunScreen) -> JobResult:
@@ -230,7 +207,7 @@ def _options_behind(p: argparse.ArgumentParser, words: Sequence[str], exit_code:
 
 def _read(p: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments. Ends the process for options of other launchers, and on systems other than Linux."""
-    if said := answer(argv, {option: one.nargs is None for one in p._actions for option in one.option_strings}):
+    if said := answer(argv, takes_value(p)):
         p.error(said)
     arguments = p.parse_args(argv)
     if arguments.ranks is None:

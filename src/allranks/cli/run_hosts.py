@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from allranks.cli.option_values import integer, seconds_above_0
 from allranks.errors import ContradictingSigns
 
 if TYPE_CHECKING:
@@ -31,18 +32,18 @@ def add_options(p: argparse.ArgumentParser, *, ranks: Callable[[str], int]) -> N
     """Add the options about hosts to the parser of ``allranks run``. ``ranks`` converts a number of ranks."""
     group = p.add_argument_group(_TITLE, _TEXT)
     group.add_argument("--hosts", type=host_count, metavar="H", help="number of hosts; MIN:MAX: at least MIN will do")
-    group.add_argument("--host-rank", type=_number, metavar="R", help="number of this host, from 0")
+    group.add_argument("--host-rank", type=integer, metavar="R", help="number of this host, from 0")
     group.add_argument("--coordinator", metavar="HOST:PORT", help="name or address of host 0, and a free port there")
     silent = "a host that is silent for S seconds is lost (15)"
-    group.add_argument("--host-timeout", type=_positive, default=15.0, metavar="S", help=silent)
+    group.add_argument("--host-timeout", type=seconds_above_0, default=15.0, metavar="S", help=silent)
     wait = "wait S seconds for the other hosts (600)"
-    group.add_argument("--join-timeout", type=_positive, default=600.0, metavar="S", help=wait)
+    group.add_argument("--join-timeout", type=seconds_above_0, default=600.0, metavar="S", help=wait)
     close = "end the job when standard input ends: the connection of ssh that started it is gone"
     group.add_argument("--end-on-stdin-close", action="store_true", help=close)
     _add(p, "--nproc-per-node", dest="ranks", type=ranks)
-    _add(p, "--max-restarts", dest="restarts", type=_number)
+    _add(p, "--max-restarts", dest="restarts", type=integer)
     _add(p, "--nnodes", dest="hosts", type=host_count)
-    _add(p, "--node-rank", dest="host_rank", type=_number)
+    _add(p, "--node-rank", dest="host_rank", type=integer)
     _add(p, "--rdzv-endpoint", dest="coordinator")
     _add(p, "--master-addr")
     _add(p, "--master-port")
@@ -63,22 +64,6 @@ def host_count(text: str) -> tuple[int, int]:
     if not (fewest.isdecimal() and (most or fewest).isdecimal() and 1 <= int(fewest) <= int(most or fewest)):
         raise argparse.ArgumentTypeError(f"expected a number of hosts such as 4, or 2:4, found {text!r}")
     return int(fewest), int(most or fewest)
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}")
-    return int(text)
-
-
-def _positive(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {text!r}")
-    return seconds
 
 
 def place_from(p: argparse.ArgumentParser, arguments: argparse.Namespace) -> HostPlace | None:

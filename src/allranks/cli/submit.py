@@ -12,6 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from allranks.cli.option_values import at_least_one, takes_value
+from allranks.program import PREEMPTED
+
 if TYPE_CHECKING:
     from allranks.cli.engine_profile import NamedProfile
     from allranks.engines.base import Submission
@@ -35,6 +38,7 @@ examples:
 It prints the id of the job; see `allranks jobs`. With ssh it stays with the job, and has its exit code.
 The exit code is 0 if the engine has the job, 2 if it was refused, or that of the job where submit waits for it."""
 # Options of `allranks run` that differ from host to host.
+_NEW_KEY = "a new secret of each job"  # what --dry-run shows in its place
 _OF_EACH_HOST = ("host_rank", "coordinator", "master_addr", "master_port")
 
 
@@ -99,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
     for one in passed_on._actions:
         if one.dest == "ranks":
             one.type, one.required = _ranks, False  # "auto" counts the accelerators of the hosts, not those of this one
-    line = split(argv, _takes_value(p), _takes_value(passed_on))
+    line = split(argv, takes_value(p), takes_value(passed_on))
     try:
         if {"-h", "--help"} & {*line.submit, *line.run}:
             print(_help(line.submit), end="")
@@ -113,13 +117,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _ranks(text: str) -> int:
     """Convert the text of ``-n`` to a number of ranks; 0 for ``auto``."""
-    from allranks.cli.run import at_least_one
-
     return 0 if text in ("auto", "gpu") else at_least_one(text)
-
-
-def _takes_value(p: argparse.ArgumentParser) -> dict[str, bool]:
-    return {option: one.nargs is None for one in p._actions for option in one.option_strings}
 
 
 def _submit(
@@ -127,6 +125,7 @@ def _submit(
 ) -> int:
     from allranks.cli.engine_profile import profile_of
     from allranks.cli.jobs import attach
+    from allranks.launch.hosts.place import JOB_KEY
 
     options = passed_on.parse_args([*line.run, *line.command])
     command = [word for word in line.command if word not in ("--", "-m")]
@@ -144,7 +143,7 @@ def _submit(
     job = _job(arguments, line, options, hosts)
     client = hosts.profile.client()
     if arguments.dry_run:
-        print(client.preview(job))
+        print(client.preview(replace(job, environment={JOB_KEY: _NEW_KEY, **job.environment})))
         return 0
     ids = []
 
@@ -152,7 +151,7 @@ def _submit(
         ids.append(f"{kind.name}:{reference}")
         print(ids[-1], flush=True)
 
-    code = client.submit(job, report)
+    code = client.submit(replace(job, environment={JOB_KEY: secrets.token_hex(16), **job.environment}), report)
     if code is None:
         return attach(client, ids[-1]) if arguments.attach else 0
     return code
@@ -160,8 +159,7 @@ def _submit(
 
 def _job(arguments: argparse.Namespace, line: CommandLine, options: argparse.Namespace, hosts: Hosts) -> Submission:
     """Return the job. ``options`` are the parsed options of ``allranks run``."""
-    from allranks.engines.base import PREEMPTED, Submission, is_label, label_of
-    from allranks.launch.hosts.place import JOB_KEY
+    from allranks.engines.base import Submission, is_label, label_of
     from allranks.settings import ConfigWrong
 
     if arguments.name and not is_label(arguments.name):
@@ -178,7 +176,7 @@ def _job(arguments: argparse.Namespace, line: CommandLine, options: argparse.Nam
         options=line.run,
         command=line.command,
         folder=os.getcwd(),
-        environment={JOB_KEY: secrets.token_hex(16), **dict(map(_variable, arguments.env))},
+        environment=dict(map(_variable, arguments.env)),
         grace=options.grace,
         preempt_code=getattr(options, "exit_code_on_preempt", None) or PREEMPTED,
     )

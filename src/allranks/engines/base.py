@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from allranks.errors import AllranksError
+from allranks.program import PREEMPTED
 
-PREEMPTED = 143
 # Names of objects in Kubernetes, of hosts and of cloud resources: RFC 1123.
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from allranks.errors import name_ranks, rank_list
 from allranks.hang.alarm import HangCase
@@ -95,9 +95,12 @@ def first_waiting(case: HangCase) -> Heartbeat | None:
     return next(iter(others or waits), None)
 
 
-def table_and_stacks(case: HangCase) -> list[str]:
-    """Return the lines of a table of the ranks' states (equal ranks in one row), and then the lines of the stacks."""
-    rows = format_table(("ranks", "verdict", "in", "at", "for", "step"), _group_rows(case), indent="  ")
+def table_and_stacks(case: HangCase, *, hidden: Collection[int] = ()) -> list[str]:
+    """Return the lines of a table of the ranks' states (equal ranks in one row), and then the lines of the stacks.
+
+    The ``hidden`` ranks have no row.
+    """
+    rows = format_table(("ranks", "verdict", "in", "at", "for", "step"), _group_rows(case, hidden), indent="  ")
     return ["", *rows.splitlines(), "", *stack_lines(case)]
 
 
@@ -134,10 +137,12 @@ def describe_culprit(seen: RankObservation, verdict: Verdict, host: str, now: fl
     yield f"  what to do: {remedy(seen, verdict)}"
 
 
-def _group_rows(case: HangCase) -> Iterator[tuple[object, ...]]:
+def _group_rows(case: HangCase, hidden: Collection[int]) -> Iterator[tuple[object, ...]]:
     """Yield a row of the table for each group of ranks in an equal state, the smallest group first."""
     groups: dict[tuple[object, ...], list[RankObservation]] = {}
     for seen, verdict in zip(case.seen, case.diagnosis.verdicts, strict=True):
+        if seen.rank in hidden:
+            continue
         heartbeat = seen.heartbeat
         key = (
             (verdict, call_of(heartbeat), heartbeat.where, heartbeat.step) if heartbeat else (verdict, None, None, None)

@@ -56,12 +56,12 @@ def locate_ranks(request: LocateRanks, pids: Mapping[int, int], *, placement: Pl
     states |= _dump_stacks({rank: pid for rank, pid in pids.items() if rank not in states}, request)
     known = pids.keys() | elsewhere
     seen = tuple(_observation_of(rank, states, request, known) for rank in range(placement.size))
-    diagnosis = _diagnose_request(request, seen)
+    diagnosis = _diagnose_request(request, seen, elsewhere)
     snapshots = {rank: RankSnapshot(state.heartbeat, state.text, {}, {}) for rank, state in states.items()}
     case = HangCase(_STILL, seen, snapshots, diagnosis)
     hosts = [placement.hosts[placement.host_of(rank)] for rank in range(placement.size)]
     headline = _headline_of_request(request, case, hosts)
-    lines = [headline, *messages.table_and_stacks(case)]
+    lines = [headline, *messages.table_and_stacks(case, hidden=elsewhere if request.reason == "time" else ())]
     if not diagnosis.culprits or request.reason == "time":
         return RankLocations(tuple(lines))
     first = diagnosis.culprits[0]
@@ -132,7 +132,10 @@ def _observation_of(
     return RankObservation(rank, states[rank].heartbeat if rank in states else None, rank in states)
 
 
-def _diagnose_request(request: LocateRanks, seen: Sequence[RankObservation]) -> Diagnosis:
+def _diagnose_request(request: LocateRanks, seen: Sequence[RankObservation], elsewhere: Collection[int]) -> Diagnosis:
+    if request.reason == "time" and elsewhere:  # a host sees its own ranks alone, and cannot say who waits for whom
+        states: list[Verdict] = [_state_of(one) for one in seen]
+        return Diagnosis(tuple(states), (), ())
     if request.reason == "time":
         found = diagnose([_without_progress(one) for one in seen], limit=2 * _STILL)
         if found.waiting or all(one.heartbeat and not math.isnan(one.heartbeat.still) for one in seen):
@@ -149,6 +152,10 @@ def _diagnose_request(request: LocateRanks, seen: Sequence[RankObservation]) -> 
     return Diagnosis(tuple(verdicts), tuple(culprits), waiting)
 
 
+def _state_of(one: RankObservation) -> Verdict:
+    return "left" if one.ended else "waiting" if one.heartbeat and one.heartbeat.waits else "unknown"
+
+
 def _without_progress(one: RankObservation) -> RankObservation:
     """Return a copy in which the rank makes no progress, if it is unknown how long it has been there.
 
@@ -162,9 +169,10 @@ def _without_progress(one: RankObservation) -> RankObservation:
 def _headline_of_request(request: LocateRanks, case: HangCase, hosts: Sequence[str]) -> str:
     culprits, waiting = case.diagnosis.culprits, case.diagnosis.waiting
     if request.reason == "time":
-        still = culprits or set(case.diagnosis.verdicts) == {"waiting"}
+        here = " of this host" if len(set(hosts)) > 1 else ""
+        still = culprits or (set(case.diagnosis.verdicts) == {"waiting"} and not here)
         found = f": {messages.hang_headline(case, hosts)}" if still else ""
-        return f"the time limit of {request.seconds:g} s is over{found}; where each rank is:"
+        return f"the time limit of {request.seconds:g} s is over{found}; where each rank{here} is:"
     if not culprits:
         return f"HANG: {name_ranks(waiting)} wait for each other at the end, since {request.seconds:.0f} s"
     who = f"rank {culprits[0]} (host {hosts[culprits[0]]})" if len(culprits) == 1 else name_ranks(culprits)

@@ -30,11 +30,11 @@ from allranks.gate.log import log
 from allranks.integrations import document, loop
 from allranks.loading.load import load
 from allranks.loading.report import LoadReport
+from allranks.program import PREEMPTED
 from allranks.storage import deletion
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
 from allranks.storage.local import LocalStorage
-from allranks.world import sigterm
 from allranks.world.base import World
 from allranks.world.detect import single_world
 from allranks.world.progress import progress
@@ -130,7 +130,7 @@ class Ranks(Callback):  # type: ignore[misc]  # mypy does not follow Lightning
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if isinstance(exception, Exception) and self._loop.save_after_error(exception):
-            raise SystemExit(sigterm.EXIT_CODE)
+            raise SystemExit(PREEMPTED)
         self._loop.restore_handler()
 
     def _world(self, trainer: Trainer) -> World:

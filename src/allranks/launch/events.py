@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from allranks.failure import Failure
 
@@ -113,9 +113,10 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Terminated:
-    """The launcher received a signal to end (SIGTERM, SIGHUP)."""
+    """The launcher of ``host`` received a signal to end (SIGTERM, SIGHUP). "" for a job on one host."""
 
     signum: int = signal.SIGTERM
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,8 @@ class Tick:
 @dataclass(frozen=True, slots=True)
 class ForkServerLost:
     """The fork server has ended, and the kernel has killed the ranks with it."""
+
+    TEXT: ClassVar[str] = "the process that keeps the ranks was killed"
 
 
 @dataclass(frozen=True, slots=True)

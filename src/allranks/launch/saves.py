@@ -11,10 +11,9 @@ from allranks.evidence import first_of
 from allranks.failure import Failure, shell_exit_code
 from allranks.launch.events import RankLeft, SaveReport
 from allranks.launch.first_failure import RankExit
-from allranks.program import NOT_YET, NOTHING_SAVED
+from allranks.program import NOT_YET, NOTHING_SAVED, PREEMPTED
 
 # The exit code of a job that ended because of SIGTERM, and lost nothing.
-EXIT_SIGTERM = 128 + signal.SIGTERM
 
 
 @dataclass(slots=True)
@@ -70,7 +69,7 @@ class Saves:
 
         Its exit code changes if SIGTERM arrived before the Checkpointer was made.
         """
-        if failure.exit_code != EXIT_SIGTERM or not self.is_before_saver():
+        if failure.exit_code != PREEMPTED or not self.is_before_saver():
             return failure
         return replace(failure, what=f"{failure.what}; {NOT_YET}", exit_code=NOTHING_SAVED)
 
@@ -104,4 +103,4 @@ class Saves:
             return None
         codes = [shell_exit_code(exits[rank].wait_code) for rank in unsaved]
         why = f": {first_of(self.failures).headline()}" if self.failures else ""
-        return f"{lost.removesuffix(': ')}{why}", max((code for code in codes if code != EXIT_SIGTERM), default=1)
+        return f"{lost.removesuffix(': ')}{why}", max((code for code in codes if code != PREEMPTED), default=1)

@@ -67,10 +67,10 @@ from allranks.launch.first_failure import (
     find_first_failure,
     with_exit_code,
 )
-from allranks.launch.limits import Limits as Limits
-from allranks.launch.limits import Phase as Phase
-from allranks.launch.saves import EXIT_SIGTERM, Saves
+from allranks.launch.limits import Limits, Phase
+from allranks.launch.saves import Saves
 from allranks.launch.stall import StallDetector
+from allranks.program import PREEMPTED
 
 
 class Supervisor:
@@ -209,14 +209,14 @@ class Supervisor:
         return self._stop_ranks(signal.SIGINT, self._limits.grace, "interrupted")
 
     def _on_terminate(self, event: Terminated) -> list[Action]:
-        name = signal.Signals(event.signum).name
-        self.cause, self._exit_code = f"stopped by {name}", 128 + event.signum
+        name, at = signal.Signals(event.signum).name, f" (host {event.host})" if event.host else ""
+        self.cause, self._exit_code = f"stopped by {name}{at}", 128 + event.signum
         self._saves.terminated_at = self._now
-        return self._stop_ranks(signal.SIGTERM, self._limits.grace, f"{name} received")
+        return self._stop_ranks(signal.SIGTERM, self._limits.grace, f"{name} received{at}")
 
     def _terminate_settling(self, event: Terminated) -> list[Action]:
         first = self.first_failure
-        killed = first is not None and first.exit_code == EXIT_SIGTERM  # a signal to all may reach a rank before us
+        killed = first is not None and first.exit_code == PREEMPTED  # a signal to all may reach a rank before us
         return self._on_terminate(event) if killed else self._kill_all(event)
 
     def _terminate_again(self, event: Terminated) -> list[Action]:
@@ -231,8 +231,8 @@ class Supervisor:
         where = LocateRanks("time", self._limits.timeout or 0.0, (), tuple(sorted(self.exits)))
         return [where, *self._stop_ranks(signal.SIGTERM, self._limits.crash_grace, f"{limit} is over")]
 
-    def _lose_fork_server(self, _event: ForkServerLost) -> list[Action]:
-        self.cause, self._exit_code = "the process that keeps the ranks was killed", 128 + signal.SIGKILL
+    def _lose_fork_server(self, event: ForkServerLost) -> list[Action]:
+        self.cause, self._exit_code = event.TEXT, 128 + signal.SIGKILL
         return [Print(f"{self.cause}, and the ranks with it"), *self._finish_job()]
 
     def _kill_all(self, _event: Event) -> list[Action]:

@@ -206,7 +206,7 @@ class Sentinel:
             departures.mark_ended(self._store, self._rank, f"has left (exit code {exit_code})")
 
     def _report_sigterm(self) -> None:
-        failure = self._failure_of(self._rank, "killed by SIGTERM", sigterm.EXIT_CODE)
+        failure = self._failure_of(self._rank, "killed by SIGTERM", program.PREEMPTED)
         if sigterm.is_too_early():
             failure = replace(failure, what=f"{failure.what}; {program.NOT_YET}", exit_code=program.NOTHING_SAVED)
             if self._rank == 0:

@@ -28,7 +28,6 @@ from allranks.errors import AllranksError
 from allranks.world import workers
 from allranks.world.base import World
 
-EXIT_CODE = 128 + signal.SIGTERM
 # How many seconds the store may take until a rank ends without it. Counted one by one: in some of them another thread
 # may keep all others from running.
 UNREACHABLE = 10
@@ -50,7 +49,7 @@ class _SigtermAction:
 
     left_alone: bool = False
     is_leaving: bool = False
-    end: Callable[[], object] = lambda: agent.load("allranks_agent_exits").leave(EXIT_CODE)
+    end: Callable[[], object] = lambda: agent.load("allranks_agent_exits").leave(program.PREEMPTED)
     doomed: Callable[[], bool] = _is_marked_failed
     is_early: bool = True
     instead: list[tuple[str, Callable[[], object]]] = field(default_factory=list)
@@ -71,7 +70,7 @@ class _SigtermAction:
             loses_work = bool(actions) or is_too_early()
             text = b"allranks: SIGTERM came, and the other ranks cannot be reached: nothing was saved after it.\n"
             os.write(2, text if loses_work else b"")
-            agent.load("allranks_agent_exits").leave(program.NOTHING_SAVED if loses_work else EXIT_CODE)
+            agent.load("allranks_agent_exits").leave(program.NOTHING_SAVED if loses_work else program.PREEMPTED)
 
     def _run_actions(self, actions: list[Callable[[], object]]) -> None:
         if not actions or self.doomed():
@@ -202,14 +201,14 @@ def leave_after_sigterm(world: World, done: str, *, because: str) -> NoReturn:
     on rank 2". Without ``allranks run``, rank 0 prints them. Raises SystemExit.
     """
     expect_end(world, done, because=because)
-    raise SystemExit(EXIT_CODE)
+    raise SystemExit(program.PREEMPTED)
 
 
 def expect_end(world: World, done: str, *, because: str) -> None:
     """Record that this rank is about to end normally, with exit code 143. From now on it ignores SIGTERM."""
     _answer.is_leaving = True
     workers.set_answer(True)
-    agent.load().leave_in_order(EXIT_CODE, done, because)
+    agent.load().leave_in_order(program.PREEMPTED, done, because)
     if world.is_main and "ALLRANKS_CONTROL" not in os.environ:
         print(f"allranks: {done} ({'SIGTERM' if has_come() else because})", file=sys.stderr)
 

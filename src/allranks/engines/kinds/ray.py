@@ -10,10 +10,11 @@ from typing import Any
 
 from allranks.engines.base import EngineFailed, Submission
 from allranks.engines.profile import option
+from allranks.program import PREEMPTED
 
 DRIVER = "allranks.engines.drivers.ray"
 METADATA = {"submitted_by": "allranks"}
-ENDED = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": 143}
+ENDED = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": PREEMPTED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

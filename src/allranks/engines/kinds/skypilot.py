@@ -9,6 +9,7 @@ from typing import Any
 
 from allranks.engines.base import EngineFailed, Submission
 from allranks.engines.profile import option
+from allranks.program import PREEMPTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,7 @@ ENDED = {
     "FAILED_PRECHECKS": 1,
     "FAILED_NO_RESOURCE": 1,
     "FAILED_CONTROLLER": 1,
-    "CANCELLED": 143,
+    "CANCELLED": PREEMPTED,
 }
 
 

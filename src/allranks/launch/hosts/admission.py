@@ -54,7 +54,7 @@ class Admission:
         elif hello.job != self._job:
             self.refuse(link, f"host {hello.name} belongs to job {hello.job!r}, and this launcher to {self._job!r}")
         elif self.closed:
-            self.refuse(link, self.closed)
+            self.refuse(link, self.closed, is_final=True)
         else:
             self.hellos[link] = hello
             self._links.send(link, Admitted(self.wait))
@@ -72,9 +72,9 @@ class Admission:
             if now >= self._heard[link] + self._limits.silence:
                 self.forget(link)
 
-    def refuse(self, link: int, why: str) -> None:
-        """Tell a host why it cannot take part, and close its connection."""
-        self._links.send(link, Refusal(why))
+    def refuse(self, link: int, why: str, *, is_final: bool = False) -> None:
+        """Tell a host why it cannot take part, and close its connection. ``is_final``: it belongs to this job."""
+        self._links.send(link, Refusal(why, is_final=is_final))
         self.forget(link)
 
     def forget(self, link: int) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from allranks.launch.hosts.admission import proof_of
 from allranks.launch.hosts.limits import HostLimits
@@ -17,6 +18,15 @@ from allranks.launch.restarts import NotStarted
 
 # Seconds until the first line about a wait, and between the next ones; between two tries; and for one try.
 FIRST_NOTICE, NOTICE, RETRY, TRY = 5.0, 30.0, 0.1, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class NoLink:
+    """Why there is no connection to host 0; ``is_final`` as in `Refusal`."""
+
+    why: str
+    is_final: bool = False
+
 
 Wait = Callable[[Links, float], list[tuple[int, Message | LinkEnd | None]]]
 
@@ -65,26 +75,29 @@ def connect(
     place: HostPlace,
     limits: HostLimits,
     *,
+    until: float,
     key: str,
     wait: Wait,
     note: Callable[[str], None],
 ) -> int:
-    """Connect to host 0 and say hello; return the link. Raises HostsMissing.
+    """Connect to host 0 and say hello; return the link. Raises HostsMissing, at the latest at the time ``until``.
 
-    ``wait`` returns the messages that arrive until a time; ``note`` prints a line.
+    ``wait`` returns the messages that arrive until a time; ``note`` prints a line. If the launcher of the own job
+    refuses this host for so long that it is no earlier job that ends, this host gives up.
     """
-    began = time.monotonic()
-    notice, until, why = began + FIRST_NOTICE, began + limits.joining, ""
+    notice, why, refused = time.monotonic() + FIRST_NOTICE, "", math.inf
     while (now := time.monotonic()) < until:
         for port in place.ports:
             if (left := until - time.monotonic()) <= 0:
                 break
             found = _try(links, (place.coordinator, port), hello, key=key, wait=wait, seconds=min(TRY, left))
-            if isinstance(found, tuple):
+            if not isinstance(found, NoLink):
                 if found[1]:
                     note(f"host {hello.name} waits: {found[1]}")
                 return found[0]
-            why = found
+            why, refused = found.why, min(refused, now) if found.is_final else math.inf
+            if now >= refused + limits.silence:
+                raise HostsMissing(f"host {hello.name}: {why}.")
             wait(links, 0.0)  # for a signal
         if now >= notice:
             notice = now + NOTICE
@@ -100,7 +113,7 @@ def connect(
 
 def _try(
     links: Links, address: tuple[str, int], hello: Hello, *, key: str, wait: Wait, seconds: float
-) -> tuple[int, str] | str:
+) -> tuple[int, str] | NoLink:
     """Connect to a port of host 0 and say hello; return the link and why to wait, or why there is no link.
 
     ``seconds`` is how long to wait for the connection, and for each answer.
@@ -109,20 +122,22 @@ def _try(
     try:
         sock = socket.create_connection(address, timeout=seconds)
     except socket.gaierror as error:
-        return f"the name {host} has no address here ({error.strerror})"
+        return NoLink(f"the name {host} has no address here ({error.strerror})")
     except OSError as error:
-        return f"port {port}: {error.strerror or error}"
+        return NoLink(f"port {port}: {error.strerror or error}")
     link = links.add(sock)
     greeting = _first_message(links, link, wait, seconds)
     if not isinstance(greeting, Challenge):
         links.close_link(link)
-        return f"port {port}: what answers there is no launcher of allranks"
+        return NoLink(f"port {port}: what answers there is no launcher of allranks")
     links.send(link, replace(hello, proof=proof_of(key, greeting.nonce)))
     answer = _first_message(links, link, wait, seconds)
     if isinstance(answer, Admitted):
         return link, answer.text
     links.close_link(link)
-    return f"port {port}: {answer.text if isinstance(answer, Refusal) else 'the launcher there does not answer'}"
+    if isinstance(answer, Refusal):
+        return NoLink(answer.text if answer.is_final else f"port {port}: {answer.text}", answer.is_final)
+    return NoLink(f"port {port}: the launcher there does not answer")
 
 
 def _first_message(links: Links, link: int, wait: Wait, seconds: float) -> Message | LinkEnd | None:

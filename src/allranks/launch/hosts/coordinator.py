@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from allranks.failure import Failure
 from allranks.launch.events import (
@@ -31,7 +31,7 @@ from allranks.launch.events import (
     Tick,
     WaitReport,
 )
-from allranks.launch.hosts.limits import DEFAULT, HostLimits
+from allranks.launch.hosts.limits import DEFAULT, LOST, HostLimits
 from allranks.launch.hosts.messages import (
     Exiting,
     Finished,
@@ -49,9 +49,16 @@ from allranks.launch.saves import Saves
 from allranks.launch.slow_ranks import SlowRanks
 from allranks.launch.supervise import Supervisor
 
-KEEPER_KILLED = "the process that keeps the ranks was killed"
 # How often members learn which rank has failed first, as far as it is known. Seconds.
 ANNOUNCE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A time during which the launcher itself did not run: for how many seconds, and when it ended."""
+
+    seconds: float = 0.0
+    end: float = -math.inf
 
 
 class Coordinator:
@@ -81,7 +88,7 @@ class Coordinator:
         )
         self._slow_ranks, self._reported_slow = SlowRanks(placement), set[int]()
         self._limits, self._wall, self._now = host_limits, wall, now
-        self._pause = 0.0  # how long this launcher itself was stopped
+        self._pause = Pause()
         self._heard = dict.fromkeys(range(1, len(placement.hosts)), now)
         self._exiting: dict[int, frozenset[int]] = {}
         self._signalled: dict[type[Event], set[int]] = {Interrupted: set(), Terminated: set()}
@@ -108,6 +115,8 @@ class Coordinator:
     def deadline(self) -> float | None:
         """The time at which a `Tick` is due, or None."""
         due = [self._silence_due()]
+        if self._heard and self.phase is not Phase.ENDED:
+            due.append(self._now + self._limits.ping)
         if not self._is_held() and self._supervisor.deadline is not None:
             due.append(self._supervisor.deadline)
         return first if (first := min(due)) < math.inf else None
@@ -162,8 +171,8 @@ class Coordinator:
         )
 
     def _advance(self, now: float) -> None:
-        if now > self._silence_due() + self._limits.doubt:  # a `Tick` was due long ago
-            self._pause = now - self._now
+        if self._heard and now >= self._now + self._limits.ping + self._limits.doubt:  # a `Tick` is due after ``ping``
+            self._pause = Pause(now - self._now, now)
         self._now = max(self._now, now)
 
     def _handle(self, event: Event, host: int) -> list[Action]:
@@ -172,7 +181,9 @@ class Coordinator:
         if isinstance(event, WaitReport):
             return self._note_waits(event)
         if isinstance(event, ForkServerLost) and len(self.placement.hosts) > 1:
-            return self._lose_ranks(host, KEEPER_KILLED, self._now)
+            return self._lose_ranks(host, event.TEXT, self._now)
+        if isinstance(event, Terminated) and len(self.placement.hosts) > 1:
+            event = replace(event, host=self.placement.hosts[host])
         if isinstance(event, Interrupted | Terminated) and self._is_repeated_elsewhere(event, host):
             return []
         return self._supervisor.on(event, self._now)
@@ -200,9 +211,20 @@ class Coordinator:
             return []
         self._exiting.pop(host, None)
         why = why or f"its launcher is silent for {self._now - heard:.0f} s (no power, no network, or stopped)"
-        if self._pause:
-            why += f", after the launcher of host {self.placement.hosts[0]} was stopped for {self._pause:.0f} s"
+        if self._now < self._pause.end + self._limits.doubt:
+            if self._pause.seconds >= self._limits.silence - 2 * self._limits.ping:
+                return self._report_pause(host)
+            why += f", after the launcher of host {self.placement.hosts[0]} was stopped for {self._pause.seconds:.0f} s"
         return self._lose_ranks(host, why, heard)
+
+    def _report_pause(self, host: int) -> list[Action]:
+        """Report that another host has given this one up: the launcher of host 0 was stopped for too long."""
+        seconds, when = self._pause.seconds, self._wall() - self._pause.seconds
+        what = f"host {self.placement.hosts[0]} is lost: its launcher was stopped for {seconds:.0f} s"
+        living = [rank for rank in self.placement.ranks_on(host) if rank not in self._supervisor.exits]
+        events: list[Event] = [RankFailed(Failure(0, "", what, when, exit_code=LOST), waits=False)]
+        events += [RankExited(rank, -signal.SIGTERM, self._wall()) for rank in living]
+        return [action for event in events for action in self._supervisor.on(event, self._now)]
 
     def _lose_ranks(self, host: int, why: str, since: float) -> list[Action]:
         """Report the ranks of a host as failed and ended; as stopped by us if the job is being stopped anyway."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# The exit code of a job whose host 0 is lost.
+LOST = 1
+
 
 @dataclass(frozen=True, slots=True)
 class HostLimits:

@@ -24,7 +24,7 @@ from allranks.launch.events import (
     Signal,
     Tick,
 )
-from allranks.launch.hosts.limits import HostLimits
+from allranks.launch.hosts.limits import LOST, HostLimits
 from allranks.launch.hosts.messages import (
     Exiting,
     Finished,
@@ -41,7 +41,6 @@ from allranks.launch.result import Ending
 COORDINATOR = 0
 # How many comparisons of the clocks count: the one with the shortest way there and back is the best.
 COMPARISONS = 16
-LOST = 1  # exit code
 
 
 class Clock:

@@ -79,10 +79,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The job does not start on this host, or on any host. ``exit_code`` is that of the launcher."""
+    """The job does not start on this host, or on any host. ``exit_code`` is that of the launcher.
+
+    ``is_final``: this is the host's job. Otherwise another launcher may be the one that it looks for.
+    """
 
     text: str
     exit_code: int = 2
+    is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,7 +243,7 @@ class _Lead(_Session):
             if obstacle and not self._starts:
                 raise JobRefused(obstacle)
             if refusal or obstacle:
-                self._admission.refuse(link, refusal or obstacle)
+                self._admission.refuse(link, refusal or obstacle, is_final=True)
 
     def _describe(self, gathering: Gathering) -> None:
         placement = gathering.crew().placement
@@ -279,11 +279,9 @@ class _Follow(_Session):
     """The launcher of another host than host 0."""
 
     def run(self) -> JobResult:
-        self._clock = Clock()
         self._links = self._stack.enter_context(closing(Links()))
-        self._link = connect(
-            self._links, self._hello, self._place, self._limits, key=self._key, wait=self._wait, note=self.note
-        )
+        until = time.monotonic() + self._limits.joining
+        self._connect(until)
         result: JobResult | None = None
         while True:
             message = self._next_order(has_run=result is not None)
@@ -298,8 +296,22 @@ class _Follow(_Session):
             elif isinstance(message, Goodbye):
                 raise HostsMissing(f"host {self._hello.name}: the job has ended, and this host had no part in it.")
             else:
-                why = message.why
-                raise HostsMissing(f"host {self._hello.name}: host 0 ({self._place.coordinator}) is lost: {why}.")
+                self.note(f"host {self._hello.name} has lost host 0 ({self._place.coordinator}): {message.why}")
+                self._connect(until)
+
+    def _connect(self, until: float) -> None:
+        """Connect to host 0, until a time. Raises HostsMissing."""
+        self._clock = Clock()
+        self._link = connect(
+            self._links,
+            self._hello,
+            self._place,
+            self._limits,
+            until=until,
+            key=self._key,
+            wait=self._wait,
+            note=self.note,
+        )
 
     def _start(self, plan: Plan) -> tuple[JobResult, bool]:
         """Run the ranks of this host; return how they ended, and whether host 0 was lost."""
