@@ -318,7 +318,7 @@ def test_a_batch_that_is_taken_twice_is_found_at_the_end_of_the_epoch(files):
         (lambda files: data_of(files).batch(24).loader(rank=0), "cannot be combined with a world or rows"),
         (
             lambda files: data_of(files).map(str).take(3),
-            r"take\(3\): expected at least 0 samples of one source, before .map",
+            r"take\(3\): expected samples of one source, before .map",
         ),
         (lambda files: data_of(files).batch(7, streams=2), "streams=2 does not divide"),
         (lambda _: Dataset.mix([]), "the mixture is empty"),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from allranks.data.base import BadSample
 from allranks.data.detect import import_adapter
 from allranks.errors import DataError
+from allranks.failure import message_of
 
 Column = NDArray[Any] | list[Any]
 
@@ -134,13 +135,13 @@ class BatchCollator:
         if any(map(_is_array_like, kinds)):
             values = [_array_of(value, name, one) for value, one in zip(values, ids, strict=True)]
             kinds = set(map(type, values))
-        if not any(issubclass(kind, _STACKED) for kind in kinds | {wanted}):
+        if not any(issubclass(kind, _STACKED) and not issubclass(kind, np.character) for kind in kinds | {wanted}):
             return values
         if kinds != {wanted}:
             raise self._other_kind(name, values, ids)
-        if not issubclass(wanted, np.ndarray):
-            return np.array(values)
         like = self._blank[name]
+        if not isinstance(like, np.ndarray | np.generic):
+            return self._make_number_column(name, values, ids)
         for value, one in zip(values, ids, strict=True):
             if value.shape != like.shape or value.dtype != like.dtype:
                 raise DataError(
@@ -149,13 +150,28 @@ class BatchCollator:
                     sample=int(one),
                     remedy="Pack the samples (.pack), or give all samples the same shape and dtype in a .map.",
                 )
-        return np.stack(values)
+        return np.stack(values) if isinstance(like, np.ndarray) else np.array(values, like.dtype)
+
+    def _make_number_column(self, name: str, values: list[Any], ids: NDArray[np.int64]) -> NDArray[Any]:
+        """Return numbers of Python as an array, whose dtype depends on their type alone, not on their values."""
+        dtype = next((dtype for kind, dtype in _DTYPES.items() if isinstance(self._blank[name], kind)), object)
+        try:
+            return np.array(values, dtype)
+        except OverflowError:
+            value, one = next((value, one) for value, one in zip(values, ids, strict=True) if not _is_int64(value))
+            raise DataError(
+                f"column {name!r} of sample {one} is {value!r:.40}: expected an integer from -2**63 to 2**63 - 1, "
+                "because a column of integers is int64 in every batch.",
+                sample=int(one),
+                remedy="Convert the column of all samples in a .map: np.uint64(value) holds integers below 2**64, and "
+                "str(value) holds all.",
+            ) from None
 
     def _other_kind(self, name: str, values: list[Any], ids: NDArray[np.int64]) -> DataError:
         wanted = type(self._blank[name])
         value, one = next((value, one) for value, one in zip(values, ids, strict=True) if type(value) is not wanted)
         return DataError(
-            f"column {name!r} of sample {one} is {value!r:.80}, a {type(value).__name__}; before it was a "
+            f"column {name!r} of sample {one} is {_short_repr(value)}, a {type(value).__name__}; before it was a "
             f"{wanted.__name__}.",
             sample=int(one),
             remedy="A column has one kind of value, on every rank: convert it in a .map.",
@@ -164,13 +180,25 @@ class BatchCollator:
     def _other_columns(self, rows: Sequence[Mapping[str, Any]], ids: NDArray[np.int64]) -> DataError:
         row, one = next((row, one) for row, one in zip(rows, ids, strict=True) if row.keys() != self._blank.keys())
         return DataError(
-            f"sample {one} has the columns {sorted(row)}; before they were {sorted(self._blank)}.",
+            f"sample {one} has the columns {sorted(map(str, row))}; before they were {sorted(map(str, self._blank))}.",
             sample=int(one),
             remedy="Choose the columns (columns=[...], where the source has them), or complete them in a .map.",
         )
 
 
 _STACKED = (np.ndarray, np.generic, Number)
+_DTYPES = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}  # a bool is an int, too
+
+
+def _is_int64(value: int) -> bool:
+    return -(1 << 63) <= value < 1 << 63
+
+
+def _short_repr(value: object) -> str:
+    try:
+        return f"{value!r:.80}"
+    except Exception:  # it is the user's code
+        return "a value without a repr"
 
 
 def sample_columns(sample: Any) -> Mapping[str, Any]:
@@ -195,10 +223,10 @@ def _array_of(value: Any, name: str, sample: int) -> Any:
         return value
     try:
         return np.asarray(value)
-    except (TypeError, RuntimeError) as error:
+    except Exception as error:  # it is the user's code, or that of another library
         raise DataError(
-            f"column {name!r} of sample {sample}, a {type(value).__name__} of {value.dtype}, cannot become a NumPy "
-            f"array: {error}.",
+            f"column {name!r} of sample {sample}, a {type(value).__name__} of {getattr(value, 'dtype', 'no dtype')}, "
+            f"cannot become a NumPy array: {message_of(error).rstrip('.')}.",
             sample=int(sample),
             remedy="In a .map, move the value to the CPU, without gradients, and to a dtype that NumPy has.",
         ) from error
@@ -210,6 +238,9 @@ def _masked_value(value: Any) -> Any:
         return np.zeros_like(value)
     if isinstance(value, np.generic):
         return np.zeros_like(value)[()]  # a scalar of the same kind, where zeros_like makes an array
-    if isinstance(value, str | bytes | Number):
+    if not isinstance(value, str | bytes | Number):
+        return None
+    try:
         return type(value)()
-    return None
+    except Exception:  # an IntEnum has no zero: of the user's types, any value of the column will do
+        return value

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from allranks.data import plan as planning
+from allranks.data.arguments import check_number
 from allranks.data.base import Source
 from allranks.data.loader import Loader
 from allranks.data.mix import Stop
@@ -18,6 +19,7 @@ from allranks.data.plan import Tail
 from allranks.data.recipe import BatchOptions, DatasetPart, DatasetRecipe, Operation
 from allranks.data.sources.detect import open_source
 from allranks.data.transform import FilterOperation, MapOperation, OnError
+from allranks.data.workers.detect import check_workers
 from allranks.errors import DataError
 from allranks.world.base import World
 from allranks.world.detect import current
@@ -88,6 +90,8 @@ class Dataset(DatasetRecipe):
     @classmethod
     def of(cls, origin: Source, *, seed: int = 0, shuffle: bool = True) -> Dataset:
         """Return a data set of the samples of a user-defined source."""
+        if not hasattr(seed, "__index__"):
+            raise DataError(f"seed={seed!r:.40}: expected a whole number.")
         return cls((DatasetPart(origin),), seed, shuffle)
 
     @classmethod
@@ -219,6 +223,8 @@ class Dataset(DatasetRecipe):
                     "loader: rank= and size= cannot be combined with a world or rows=: expected one or "
                     "the other. Pass rank and size only for a rank that reads without the others."
                 )
+            check_number("size", size, "the number of ranks", least=1)
+            check_number("rank", rank, "the number of a rank", most=size - 1)
             return open_single_rank(self, rank, size, prefetch=prefetch, state=state)
         return open_loader(self, world or current(), rows=rows, prefetch=prefetch, state=state)
 
@@ -227,15 +233,15 @@ class Dataset(DatasetRecipe):
             raise DataError(
                 "map and filter work on samples, not on packed rows.", remedy="Map and filter before .pack."
             )
-        if workers < 0:
-            raise DataError(f"workers={workers}: expected a number of worker processes, or 0 to work in this process.")
-        return replace(self, operations=(*self.operations, operation), workers=max(self.workers, workers))
+        many = check_workers(workers)
+        return replace(self, operations=(*self.operations, operation), workers=max(self.workers, many))
 
     def _with_range(self, skip: int, count: int | None) -> Dataset:
-        if len(self.parts) > 1 or self.operations or skip < 0 or (count or 0) < 0:
+        name, many = ("skip", skip) if count is None else ("take", count)
+        check_number(name, many, "a number of samples")
+        if len(self.parts) > 1 or self.operations:
             raise DataError(
-                f"{'take' if count is not None else 'skip'}({skip if count is None else count}): expected at "
-                "least 0 samples of one source, before .map, .filter and .mix.",
+                f"{name}({many}): expected samples of one source, before .map, .filter and .mix.",
                 remedy="Move .take or .skip directly behind the source.",
             )
         one = self.parts[0]

@@ -10,11 +10,11 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from allranks.data.arguments import check_number
 from allranks.data.batch import Batch
 from allranks.data.ledger import SampleSum
 from allranks.data.plan import SamplePlan
 from allranks.data.snapshot import Snapshot
-from allranks.errors import DataError
 from allranks.world.progress import progress
 
 A = TypeVar("A")
@@ -65,6 +65,7 @@ class DeviceIterator(ABC):
     _plan: SamplePlan
     _step: int
     _audit: LoaderAudit
+    _rest: Callable[[], None]
     _close: Callable[[], None]
 
     @property
@@ -110,7 +111,7 @@ class DeviceIterator(ABC):
         """Yield the result of ``place`` for every batch of the epoch. A batch is counted when its result is yielded."""
 
     def __iter__(self) -> Iterator[Batch]:
-        return _record_waiting(self._place_each(lambda batch: batch, ahead=0))
+        return self._record_waiting(self._place_each(lambda batch: batch, ahead=0))
 
     def to_jax(self, where: Any, *, ahead: int = 2, mask: str = "mask") -> Iterator[dict[str, Any]]:
         """Iterate over the batches, and yield the result of ``Batch.to_jax(where)`` for each.
@@ -118,7 +119,7 @@ class DeviceIterator(ABC):
         ``ahead`` more batches are copied to the devices while one is in use. They are not counted before they are
         yielded, so ``state`` is right at every step. ``ahead`` must be the same on every rank.
         """
-        return _record_waiting(
+        return self._record_waiting(
             self._place_each(lambda batch: batch.to_jax(where, mask=mask), ahead=_checked_ahead(ahead))
         )
 
@@ -133,20 +134,23 @@ class DeviceIterator(ABC):
         placed = self._place_each(
             lambda batch: batch.to_torch(device, pin_memory=pin_memory, mask=mask), ahead=_checked_ahead(ahead)
         )
-        return _record_waiting(placed)
+        return self._record_waiting(placed)
 
+    def _record_waiting(self, batches: Iterator[B]) -> Iterator[B]:
+        """Yield the batches. While this waits for one, the hang report says that this rank waits for data.
 
-def _record_waiting(batches: Iterator[B]) -> Iterator[B]:
-    """Yield the batches. While this waits for one, the hang report says that this rank waits for data."""
-    while True:
-        with progress.inside("data", "the next batch"):
-            batch = next(batches, None)
-        if batch is None:
-            return
-        yield batch
+        When the iteration ends, workers may rest.
+        """
+        try:
+            while True:
+                with progress.inside("data", "the next batch"):
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                yield batch
+        finally:
+            self._rest()
 
 
 def _checked_ahead(ahead: int) -> int:
-    if ahead < 0:
-        raise DataError(f"ahead={ahead}: expected a number of batches to copy ahead, or 0.")
-    return ahead
+    return check_number("ahead", ahead, "a number of batches to copy ahead, or 0")

@@ -15,6 +15,9 @@ from allranks.digest import digest, show
 from allranks.errors import DataError
 
 FORMAT = 1
+_MOST_SAMPLES = 1 << 60
+# What Python raises for JSON, or for values in it, that are not as they were written.
+DECODE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 _COLUMNS = {
     "file": np.int32,
     "begin": np.int64,
@@ -41,6 +44,7 @@ class DatasetIndex:
     - ``begin`` and ``end``: in the source's unit: bytes, row groups, or rows.
     - ``skip`` and ``rows``: ``rows`` samples of the block belong to the data set, after its first ``skip`` samples.
     - ``check``: XXH3-64 of the block's bytes; 0 if the format has its own checks.
+    - ``partial``: the numbers of files of which ``slice`` has left out samples. Not encoded.
     - ``note``: what the source needs to open the index again, on every rank. It may contain paths, so the digest does
       not include it.
 
@@ -56,6 +60,7 @@ class DatasetIndex:
     rows: NDArray[np.int64]
     check: NDArray[np.uint64]
     note: str = ""
+    partial: frozenset[int] = frozenset()
 
     @classmethod
     def from_blocks(
@@ -65,7 +70,7 @@ class DatasetIndex:
         kept = [block for block in blocks if block[3]]
         file, begin, end, rows, check = zip(*kept, strict=True) if kept else ((),) * 5
         columns = {"file": file, "begin": begin, "end": end, "skip": (0,) * len(kept), "rows": rows, "check": check}
-        arrays: dict[str, Any] = {name: np.array(values, _COLUMNS[name]) for name, values in columns.items()}
+        arrays: Any = {name: np.array(values, _COLUMNS[name]) for name, values in columns.items()}
         return cls(kind, tuple(files), **arrays)
 
     def __len__(self) -> int:
@@ -97,6 +102,8 @@ class DatasetIndex:
         low = np.clip(start - self.first_ids[:-1], 0, self.rows)
         high = np.clip(stop - self.first_ids[:-1], 0, self.rows)
         kept = high > low
+        ends = self.file[np.flatnonzero(kept)[[0, -1]]].tolist() if kept.any() else [0, 0]
+        cut = {file for file, is_cut in zip(ends, (start > 0, stop < self.samples), strict=True) if is_cut}
         return DatasetIndex(
             self.kind,
             self.files,
@@ -107,6 +114,7 @@ class DatasetIndex:
             (high - low)[kept],
             self.check[kept],
             self.note,
+            self.partial | cut,
         )
 
     def encode(self) -> bytes:
@@ -134,7 +142,7 @@ class DatasetIndex:
                     "version of allranks."
                 )
             files = tuple(SourceFile(str(name), int(nbytes), str(stamp)) for name, nbytes, stamp in head["files"])
-            columns: dict[str, NDArray[Any]] = {}
+            columns: Any = {}
             for name, kind in _COLUMNS.items():
                 little = np.dtype(kind).newbyteorder("<")
                 size = head["blocks"] * little.itemsize
@@ -143,9 +151,21 @@ class DatasetIndex:
                     raise ValueError("its end is missing")
             if rest:
                 raise ValueError("there are bytes after its end")
-            return cls(head["kind"], files, **columns, note=str(head.get("note", "")))
-        except (ValueError, TypeError, KeyError) as error:
+            index = cls(str(head["kind"]), files, **columns, note=str(head.get("note", "")))
+            index._check_ranges()
+        except DECODE_ERRORS as error:
             raise DataError(
                 f"the file is not an index: {error}.",
                 remedy="Delete the index file: allranks builds the index again.",
             ) from error
+        return index
+
+    def _check_ranges(self) -> None:
+        """Raise ValueError unless the numbers can be those of an index. Formats check more: ``FileFormat.covers``."""
+        file, rows = self.file, self.rows
+        if len(file) and (file[0] < 0 or file[-1] >= len(self.files) or (np.diff(file) < 0).any()):
+            raise ValueError("its blocks are not in the order of its files")
+        if (np.minimum(self.begin, self.end) < 0).any() or (self.skip < 0).any() or (rows < 1).any():
+            raise ValueError("a block has a negative position, or no sample")
+        if rows.sum(dtype=np.float64) > _MOST_SAMPLES or any(one.nbytes < 0 for one in self.files):
+            raise ValueError("it counts more samples or bytes than a data set can have")

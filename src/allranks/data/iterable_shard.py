@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from allranks.data.arguments import check_number
 from allranks.data.base import Guarantees
+from allranks.data.index import DECODE_ERRORS
 from allranks.data.plan import Tail
 from allranks.data.sample_comparison import FirstSamples
 from allranks.data.start import start_on_all_ranks
@@ -153,8 +155,12 @@ class IterableShard:
             return 0, 0, [None, 0]
         who = f"rank {self._world.rank}: resuming a shard"
         try:
-            epoch, rounds, facts, places = state["epoch"], state["rounds"], state["of"], state["places"]
-        except (KeyError, TypeError) as error:
+            epoch, rounds, facts, places = state["epoch"], state["rounds"], dict(state["of"]), list(state["places"])
+            place = list(places[self._world.rank]) if facts.get("ranks") == self._world.size else [None, 0]
+            numbers = [check_number("a state", one, "a position") for one in (epoch, rounds, place[1])]
+            if len(place) != 2 or max(numbers) >> 40:
+                raise ValueError("expected a position")
+        except (*DECODE_ERRORS, DataError) as error:
             remedy = "Give what state().gathered() returned and a checkpoint brought back."
             raise DataError(f"{who}: the value is not the state of a shard.", remedy=remedy) from error
         if facts != self._facts:
@@ -165,7 +171,7 @@ class IterableShard:
                 remedy="What can only be iterated goes on with as many ranks, and in the same way, only; give files to "
                 "allranks.Dataset, or what has a length and items, to go on with another number of ranks.",
             )
-        return epoch, rounds, list(places[self._world.rank])
+        return epoch, rounds, place
 
 
 def _shard_guarantees(*, by_shard: bool, own_state: bool, tail: Tail) -> Guarantees:

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from allranks.data.arguments import check_number
 from allranks.data.base import BadSample, Reader
 from allranks.data.batch import Batch, BatchCollator
 from allranks.data.device_iterator import DeviceIterator, LoaderAudit, place_ahead
@@ -31,6 +32,7 @@ class OpenedData:
     - ``plan``: returns the plan of an epoch.
     - ``submit``: hands samples to the transforms, in ``workers`` processes.
     - ``sample_bytes``: the mean size of a sample in its file.
+    - ``rest``: lets workers end that stay without work.
     - ``close``: ends threads and workers.
     """
 
@@ -40,6 +42,7 @@ class OpenedData:
     submit: Submit
     workers: int
     sample_bytes: float
+    rest: Callable[[], None]
     close: Callable[[], None]
 
     def stream_opener(self, plan: SamplePlan) -> Callable[[int], StreamReader]:
@@ -101,12 +104,10 @@ class Loader(DeviceIterator):
     def __init__(
         self, opened_data: OpenedData, rows: Sequence[int], *, audit: BatchAudit, prefetch: int, resume: ResumePosition
     ) -> None:
-        if prefetch < 0:
-            raise DataError(
-                f"prefetch={prefetch}: expected a number of batches to prepare ahead, or 0 to prepare none."
-            )
+        check_number("prefetch", prefetch, "a number of batches to prepare ahead, or 0 to prepare none")
         self.rows = rows
-        self._opened_data, self._audit, self._prefetch, self._close = opened_data, audit, prefetch, opened_data.close
+        self._opened_data, self._audit, self._prefetch = opened_data, audit, prefetch
+        self._rest, self._close = opened_data.rest, opened_data.close
         self._collator = BatchCollator(opened_data.find_example)
         self._begin(resume.epoch, resume.step, resume.seen)
 

@@ -31,7 +31,8 @@ def quotas_of_weights(weights: Sequence[float]) -> tuple[int, ...]:
 
     Each weight gets at least one. Raises DataError for invalid weights.
     """
-    if not weights or not all(0 < weight < float("inf") for weight in weights) or len(weights) > CYCLE:
+    numbers = all(hasattr(weight, "__float__") for weight in weights)
+    if not weights or not numbers or not all(0 < weight < float("inf") for weight in weights) or len(weights) > CYCLE:
         raise DataError(f"the weights of a mixture: expected positive numbers, found {list(weights)}.")
     exact = np.array(weights, np.float64) / sum(weights) * CYCLE
     many = np.maximum(np.floor(exact), 1).astype(int)

@@ -89,7 +89,7 @@ def _open_packed_loader(
             plan, rows, begin, open_stream=opened_data.stream_opener(plan), token_work=work, row_carries=carries
         )
 
-    return PackedLoader(made, opened_data.plan, rows, audit=audit, close=opened_data.close, resume=resume)
+    return PackedLoader(made, opened_data, rows, audit=audit, resume=resume)
 
 
 def slice_indexes(data: DatasetRecipe, indexes: Sequence[DatasetIndex]) -> tuple[DatasetIndex, ...]:
@@ -140,7 +140,7 @@ def open_data(data: DatasetRecipe, indexes: Sequence[DatasetIndex], plan: Callab
         workers.close()
 
     nbytes, samples = sum(index.nbytes for index in indexes), sum(index.samples for index in indexes)
-    return OpenedData(plan, readers, pool, workers.submit, data.workers, nbytes / samples, close)
+    return OpenedData(plan, readers, pool, workers.submit, data.workers, nbytes / samples, workers.rest, close)
 
 
 def _transforms_of_samples(data: DatasetRecipe, indexes: Sequence[DatasetIndex]) -> TransformChain | MixedChain:

@@ -23,11 +23,14 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from allranks.data.arguments import check_number
+from allranks.data.index import DECODE_ERRORS
 from allranks.errors import DataError
 
 Method = Literal["split", "best-fit"]
 Long = Literal["split", "truncate"]
 Tokens = NDArray[np.int32]
+_LARGEST_TOKEN = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,10 @@ class PackingOptions:
     open_rows: int = 16
 
     def __post_init__(self) -> None:
-        if self.length < 1 or self.open_rows < 1:
-            raise DataError(f"length={self.length}, open_rows={self.open_rows}: expected numbers of at least 1.")
+        check_number("length", self.length, "the tokens of a row", least=1, most=_LARGEST_TOKEN)
+        check_number("open_rows", self.open_rows, "a number of rows", least=1)
+        for name, token in (("pad_id", self.pad_id), ("eos_id", 0 if self.eos_id is None else self.eos_id)):
+            check_number(name, token, "a token", least=-_LARGEST_TOKEN, most=_LARGEST_TOKEN)
         for name, value, known in (
             ("method", self.method, ("split", "best-fit")),
             ("long", self.long, ("split", "truncate")),
@@ -88,9 +93,13 @@ class RowCarry:
         """Decode the result of ``to_json``. Raises DataError for any other value."""
         try:
             depth, offset, rows, skip = value
-            return cls(int(depth), int(offset), tuple(tuple(map(int, row)) for row in rows), int(skip))
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{value!r} is not a state of a packing: {error}.") from error
+            carry = cls(int(depth), int(offset), tuple(tuple(map(int, row)) for row in rows), int(skip))
+            numbers = [carry.depth, carry.offset, carry.skip, *carry.depths_to_read_again]
+            if min(numbers) < 0 or max(numbers) >> 62:
+                raise ValueError("expected numbers of at least 0")
+        except DECODE_ERRORS as error:
+            raise DataError(f"{value!r:.200} is not a state of a packing: {error}.") from error
+        return carry
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -316,9 +325,10 @@ def _join_documents(
 ) -> tuple[Tokens, NDArray[np.int64]]:
     """Return the tokens of all documents in one array, including eos_id, and the end of each document in it."""
     try:
+        _refuse_wide_tokens(documents, ids)
         tokens = np.concatenate(documents, dtype=np.int32, casting="same_kind")
         sizes = np.fromiter(map(len, documents), np.int64, len(documents))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise _no_tokens(documents, ids) from error
     if tokens.shape != (sizes.sum(),):
         raise _no_tokens(documents, ids)
@@ -326,6 +336,24 @@ def _join_documents(
         tokens = np.insert(tokens, np.cumsum(sizes)[sizes > 0], packing.eos_id)
         sizes += sizes > 0
     return tokens, np.cumsum(sizes)
+
+
+def _refuse_wide_tokens(documents: Sequence[Tokens], ids: Sequence[int]) -> None:
+    """Raise DataError for a token that does not fit int32, because a cast would change it."""
+    for dtype in {one.dtype for one in documents}:
+        if dtype.kind not in "iu" or np.can_cast(dtype, np.int32):
+            continue
+        same = [(one, name) for one, name in zip(documents, ids, strict=True) if one.dtype == dtype and one.size]
+        tokens = np.concatenate([one for one, _ in same]) if same else np.zeros(1, dtype)
+        low, high = int(tokens.min()), int(tokens.max())
+        if low < -_LARGEST_TOKEN or high > _LARGEST_TOKEN:
+            odd = high if high > _LARGEST_TOKEN else low
+            name = next(name for one, name in same if (one == odd).any())
+            raise DataError(
+                f"sample {name} has the token {odd}: expected tokens that fit int32.",
+                sample=int(name),
+                remedy="Does the tokenizer return ids? Packed rows hold int32.",
+            )
 
 
 def _no_tokens(documents: Sequence[Any], ids: Sequence[int]) -> DataError:

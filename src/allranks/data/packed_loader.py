@@ -12,6 +12,7 @@ from allranks.data.agreement import RowShares
 from allranks.data.batch import Batch
 from allranks.data.device_iterator import DeviceIterator, LoaderAudit, place_ahead
 from allranks.data.ledger import SampleSum, sum_of_ids
+from allranks.data.loader import OpenedData
 from allranks.data.pack import RowCarry
 from allranks.data.packed import CountedPackedBatch, StepGroup
 from allranks.data.plan import SamplePlan
@@ -57,15 +58,15 @@ class PackedLoader(DeviceIterator):
     def __init__(
         self,
         groups: Callable[[SamplePlan, int, Mapping[int, RowCarry]], Iterator[StepGroup]],
-        plan: Callable[[int], SamplePlan],
+        opened_data: OpenedData,
         rows: Sequence[int],
         *,
         audit: PackedAudit,
-        close: Callable[[], None],
         resume: ResumePosition,
     ) -> None:
         self.rows = rows
-        self._groups, self._plan_of, self._audit, self._close = groups, plan, audit, close
+        self._groups, self._plan_of, self._audit = groups, opened_data.plan, audit
+        self._rest, self._close = opened_data.rest, opened_data.close
         carries = {stream: RowCarry.from_json(carry) for stream, carry in resume.carry.items()}
         self._begin(resume.epoch, resume.step, carries, resume.seen)
 

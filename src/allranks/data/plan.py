@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import isqrt
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data import order
+from allranks.data.arguments import check_number
 from allranks.data.index import DatasetIndex
 from allranks.digest import digest, show
 from allranks.errors import DataError
@@ -24,6 +26,7 @@ from allranks.errors import DataError
 VERSION = 1
 Tail = Literal["pad", "drop"]
 
+_MOST_ROWS = 1 << 24
 _HELD_BYTES = 208 << 20  # by all streams: four ranks hold 52 MB each
 _MOST_WINDOW = 32
 _BLOCKS_PER_STREAM = 20  # with fewer, a stream's end in the middle of a block costs too much reading
@@ -55,15 +58,14 @@ class IndexLayout:
 
 def check_batch(global_batch: int, streams: int | None, window: int | None) -> None:
     """Raise DataError for an invalid global batch, number of streams, or window."""
-    if global_batch < 1:
-        raise DataError(f"global_batch={global_batch}: expected at least 1.")
-    if streams is not None and (streams < 1 or global_batch % streams):
+    check_number("global_batch", global_batch, "the rows of a batch of all ranks", least=1, most=_MOST_ROWS)
+    if streams is not None and global_batch % check_number("streams", streams, "a divisor of global_batch", least=1):
         raise DataError(
             f"streams={streams} does not divide the global batch of {global_batch}.",
             remedy=f"Choose one of {_number_list(divisors(global_batch))}.",
         )
-    if window is not None and window < 1:
-        raise DataError(f"window={window}: expected at least 1 block.")
+    if window is not None:
+        check_number("window", window, "the blocks that are permuted together", least=1)
 
 
 def choose_layout(
@@ -81,9 +83,8 @@ def choose_layout(
     By default there are as many streams as leave 20 blocks to each, or up to 8 streams of at least 2 blocks. A window
     has 32 blocks, or fewer if all streams together would hold too many bytes.
     """
-    fits = [
-        d for d in divisors(max(global_batch, 1)) if d * (2 if d <= _FEW_STREAMS else _BLOCKS_PER_STREAM) <= len(index)
-    ]
+    check_batch(global_batch, streams, window)
+    fits = [d for d in divisors(global_batch) if d * (2 if d <= _FEW_STREAMS else _BLOCKS_PER_STREAM) <= len(index)]
     many = streams or max(fits, default=1)
     return IndexLayout(global_batch, many, window or _default_window(index, many), seed, shuffle, tail)
 
@@ -95,7 +96,8 @@ def _default_window(index: DatasetIndex, streams: int) -> int:
 
 def divisors(dividend: int) -> list[int]:
     """Return the divisors of a number, in ascending order."""
-    return [n for n in range(1, dividend + 1) if dividend % n == 0]
+    low = [n for n in range(1, isqrt(dividend) + 1) if dividend % n == 0]
+    return low + [dividend // n for n in reversed(low) if n * n != dividend]
 
 
 def rows_of_rank(rank: int, size: int, global_batch: int) -> range:

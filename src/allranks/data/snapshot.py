@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from allranks.data.index import DECODE_ERRORS
 from allranks.data.ledger import SampleSum
 from allranks.data.plan import IndexLayout, divisors
 from allranks.errors import DataError, Mismatch
 from allranks.world.base import World
 from allranks.world.claims import by_claim, mismatch_of_ranks
 
+_MOST = 1 << 40
 _WHAT = "Give what loader.state() returned and a checkpoint brought back."
 
 
@@ -166,29 +168,33 @@ def single_rank_error(rank: int) -> DataError:
 def _parse_state(state: object, who: str) -> tuple[int, int, SampleSum, dict[int, Any]]:
     if not isinstance(state, Mapping):
         raise DataError(f"{who}: expected the state of a loader, found a {type(state).__name__}.", remedy=_WHAT)
-    if "part" in state:
-        rank, size = state["part"]
-        raise DataError(
-            f"{who}: expected the state of all ranks, found that of rank {rank} of {size}.",
-            remedy="Save state.gathered(), which every rank must call, or let allranks.Checkpointer do it.",
-        )
     try:
+        if "part" in state:
+            rank, size = state["part"]
+            raise DataError(
+                f"{who}: expected the state of all ranks, found that of rank {rank} of {size}.",
+                remedy="Save state.gathered(), which every rank must call, or let allranks.Checkpointer do it.",
+            )
         samples, mixed, bad = state["seen"]
         seen = SampleSum(int(samples), int(mixed, 16), int(bad))
         carry = {int(stream): held for stream, held in state.get("carry", ())}
         epoch, depth = int(state["epoch"]), int(state["depth"])
         _, _ = state["plan"], settings_of_state(state)
-    except (KeyError, TypeError, ValueError) as error:
+    except DECODE_ERRORS as error:
         raise DataError(
             f"{who}: the value is not the state of a loader ({type(error).__name__}: {error}).", remedy=_WHAT
         ) from error
-    if min(epoch, depth) < 0:
-        raise DataError(f"{who}: epoch {epoch}, depth {depth}: expected numbers of at least 0.", remedy=_WHAT)
+    if not (0 <= epoch < _MOST and 0 <= depth < _MOST):
+        raise DataError(
+            f"{who}: epoch {epoch}, depth {depth}: expected numbers of at least 0, and below {_MOST:,}.", remedy=_WHAT
+        )
+    if min(seen.samples, seen.bad, seen.mixed) < 0 or max(seen) >> 64:
+        raise DataError(f"{who}: seen {state['seen']!r:.80}: expected the sum of samples.", remedy=_WHAT)
     return epoch, depth, seen, carry
 
 
 def _refuse_others(saved: Mapping[str, Any], here: Mapping[str, Any], who: str) -> None:
-    names = [name for name in dict.fromkeys([*here, *saved]) if saved.get(name) != here.get(name)]
+    names = [name for name in dict.fromkeys([*here, *saved]) if repr(saved.get(name)) != repr(here.get(name))]
     if not names:
         return
     differences = "; ".join(f"{name}: {saved.get(name)} in the state, {here.get(name)} here" for name in names)

@@ -16,7 +16,7 @@ from allranks.data.agreement import RowShares
 from allranks.data.base import Progress, Source, ignore_progress
 from allranks.data.index import DatasetIndex
 from allranks.digest import digest
-from allranks.errors import BatchMismatch, name_ranks
+from allranks.errors import BatchMismatch, DataChanged, DataError, name_ranks
 from allranks.world.base import World
 
 _PART = 1 << 20  # bytes that a coordinator takes in one piece
@@ -34,18 +34,29 @@ def sample_facts(sources: Iterable[Source], world: World) -> dict[str, str]:
 def shared_index(source: Source, world: World, *, progress: Progress = ignore_progress) -> DatasetIndex:
     """Return a source's index, which rank 0 builds or loads from its cache. **Every rank must call.**
 
-    If rank 0 has an error with the files, every rank raises it.
+    Raises DataError on every rank if rank 0 has an error with the files.
     """
     if world.size == 1:
         return source.index(progress=progress)
     packed = b""
+    failure: DataError | None = None
 
-    def build() -> int:
-        nonlocal packed
-        packed = zlib.compress(source.index(progress=progress).encode(), 1)
-        return len(packed)
+    def build() -> dict[str, Any]:
+        nonlocal packed, failure
+        try:
+            packed = zlib.compress(source.index(progress=progress).encode(), 1)
+        except DataError as error:
+            failure = error
+            return {"error": str(error), "path": error.path, "kind": type(error).__name__}
+        return {"size": len(packed)}
 
-    size = world.on_main(build)
+    outcome = world.on_main(build)
+    if failure is not None:
+        raise failure
+    if "error" in outcome:
+        kind = DataChanged if outcome["kind"] == DataChanged.__name__ else DataError
+        raise kind(f"rank {world.rank}: rank 0 cannot index the data: {outcome['error']}", path=outcome["path"])
+    size = outcome["size"]
     parts = [world.broadcast(packed[at : at + _PART], name=f"index at {at}") for at in range(0, size, _PART)]
     return DatasetIndex.decode(zlib.decompress(b"".join(parts)))
 

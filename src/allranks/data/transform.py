@@ -133,9 +133,9 @@ class _OperationRun:
         operation = self.operation
         try:
             result = operation.fn(sample, self._generator(name)) if operation.random else operation.fn(sample)
+            return operation.value_after(sample, result)  # of a filter: bool(result) may raise, too
         except Exception as error:
             return self._handle_failure(error, name)
-        return operation.value_after(sample, result)
 
     def _apply_to_batch(self, samples: list[Any], ids: list[int]) -> list[Any]:
         """Call the function once for all samples; if that raises, once for each sample, to find the one that fails."""

@@ -7,6 +7,7 @@ Their order does not depend on the number of ranks or workers. Both know when an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch.utils.data import IterableDataset, Sampler, get_worker_info
 
 from allranks.data.batch import Batch
 from allranks.data.epochs import EpochTracker
+from allranks.data.index import DECODE_ERRORS
 from allranks.data.plan import EpochPlan, Tail, choose_layout
 from allranks.data.recipe import DatasetRecipe
 from allranks.data.snapshot import Snapshot
@@ -88,11 +90,9 @@ class Batches(EpochReader, IterableDataset[dict[str, Any]]):
         Raises DataError if the number of workers has changed.
         """
         try:
-            epoch, step, workers = state["epoch"], state["step"], state["workers"]
-        except KeyError as error:
-            raise DataError(
-                f"load_state_dict: the state {dict(state)} has no position: {error} is missing.", remedy="Begin anew."
-            ) from error
+            epoch, step, workers = (_position(state[name]) for name in ("epoch", "step", "workers"))
+        except DECODE_ERRORS as error:
+            raise _no_position_error(state, error) from error
         worker = get_worker_info()
         here = worker.num_workers if worker else 1
         if workers != here:
@@ -232,4 +232,22 @@ class _EpochOrder(Iterator[list[int]]):
         return {"epoch": self.epoch, "step": self.step}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        self._sampler._move_to(self, state["epoch"], state["step"])
+        try:
+            epoch, step = _position(state["epoch"]), _position(state["step"])
+        except DECODE_ERRORS as error:
+            raise _no_position_error(state, error) from error
+        self._sampler._move_to(self, epoch, step)
+
+
+def _position(value: object) -> int:
+    """Return a number of a state. Raises TypeError or ValueError for a value that is no position."""
+    number = index(value)  # type: ignore[arg-type]
+    if number < 0:
+        raise ValueError(f"{number} is below 0")
+    return number
+
+
+def _no_position_error(state: object, error: Exception) -> DataError:
+    return DataError(
+        f"load_state_dict: {state!r:.200} has no position: {type(error).__name__}: {error}.", remedy="Begin anew."
+    )

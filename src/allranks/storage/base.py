@@ -17,13 +17,15 @@ class Entry:
 
     ``modified``: the time of the last change, in seconds since 1970 by the clock of the storage; None if it is not
     known.
-    ``link``: whether the name is a symbolic link. If so, ``size`` and ``modified`` are those of the link's target.
+    ``link``: whether the name is a symbolic link. If so, the other values are those of the link's target.
+    ``special``: whether it is neither a file nor a folder, but a pipe, a device or a socket.
     """
 
     name: str
     size: int | None
     modified: float | None = field(default=None, compare=False)
     link: bool = field(default=False, compare=False)
+    special: bool = field(default=False, compare=False)
 
 
 class BlockSource(Protocol):

@@ -129,7 +129,7 @@ class LocalStorage:
     def prefetch_bytes(self, path: str, offset: int, count: int) -> None:
         """Ask the system to load bytes of a file into the page cache, without waiting. A missing file is no error."""
         with suppress(OSError):
-            fd = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # no wait for a pipe
             try:
                 os.posix_fadvise(fd, offset, count, os.POSIX_FADV_WILLNEED)
             finally:
@@ -154,7 +154,8 @@ class LocalStorage:
                         continue
                     raise
                 size = None if stat.S_ISDIR(about.st_mode) else about.st_size
-                found.append(Entry(entry.name, size, about.st_mtime, link))
+                special = size is not None and not stat.S_ISREG(about.st_mode)
+                found.append(Entry(entry.name, size, about.st_mtime, link, special))
         return tuple(sorted(found, key=lambda entry: entry.name))
 
     def delete(self, path: str) -> None:

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Sequence
 
-from allranks.data.index import DatasetIndex
+from allranks.data.index import DECODE_ERRORS, DatasetIndex
 from allranks.data.sources.listing import ListedFile
 from allranks.digest import digest, show
 from allranks.errors import DataError, NotThere, StorageError
@@ -91,9 +91,11 @@ def _decode_index(data: bytes) -> tuple[DatasetIndex, dict[str, ListedFile]]:
     if seal != show(digest(body)).encode():
         raise DataError("the index is damaged: its digest differs from the digest of its content.")
     line, _, rest = body.partition(b"\n")
-    head = json.loads(line)
-    if head["cache"] != _FORMAT:
-        raise DataError(f"the index has the format {head['cache']}: expected {_FORMAT}.")
-    return DatasetIndex.decode(rest), {
-        name: ListedFile(name, nbytes, modified) for name, nbytes, modified in head["files"]
-    }
+    try:
+        head = json.loads(line)
+        if head["cache"] != _FORMAT:
+            raise ValueError(f"its format is {head['cache']!r:.40}: expected {_FORMAT}")
+        listed = {str(name): ListedFile(str(name), nbytes, modified) for name, nbytes, modified in head["files"]}
+    except DECODE_ERRORS as error:
+        raise DataError(f"the index is damaged: {error}.") from error
+    return DatasetIndex.decode(rest), listed

@@ -10,12 +10,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from allranks.data.base import BadSample
+from allranks.failure import text_of
 
 Getter = Callable[[list[int]], list[Any]]
 
 
 class TableRows:
-    """The rows of an Arrow table, as dicts. A row with text that is not UTF-8 is a BadSample.
+    """The rows of an Arrow table, as dicts. A row with a value that cannot be converted is a BadSample.
 
     Text becomes str, a list of numbers a NumPy array, everything else as Arrow's to_pylist converts it.
     """
@@ -30,7 +31,9 @@ class TableRows:
         numbers = rows.tolist()
         try:
             return self._rows_as_dicts(numbers)
-        except UnicodeDecodeError:
+        except MemoryError:
+            raise
+        except Exception:
             return [self._row_as_dict(number) for number in numbers]
 
     def _rows_as_dicts(self, numbers: list[int]) -> list[Any]:
@@ -48,6 +51,8 @@ class TableRows:
             return self._rows_as_dicts([number])[0]
         except UnicodeDecodeError as error:
             return BadSample(f"{self._where}: row {number} has text that is no UTF-8: {error}")
+        except Exception as error:  # a time beyond the year 9999, a time zone that this host does not know, ...
+            return BadSample(f"{self._where}: row {number} has a value that Python does not hold: {text_of(error)}")
 
 
 def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:

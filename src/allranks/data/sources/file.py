@@ -86,6 +86,16 @@ def data_changed_error(path: str, expected: str, actual: str) -> DataChanged:
     )
 
 
+def wrong_index_error(path: str, expected: str, actual: str) -> DataChanged:
+    """Return the error for a file that differs from its index, although it was perhaps not changed."""
+    return DataChanged(
+        f"{path} differs from its index: expected {expected}, found {actual}.",
+        path=path,
+        remedy="If nobody has changed the file, delete its index (in .allranks-index beside the data or in cache=...) "
+        "and start the job again.",
+    )
+
+
 def check_digest(path: str, data: bytes, digest: int, part: str) -> None:
     """Raise DataChanged if XXH3-64 of these bytes of a file is not the digest in the index."""
     found = xxhash.xxh3_64_intdigest(data)

@@ -5,18 +5,25 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from allranks.data.base import BlockRows, Progress, ignore_progress
 from allranks.data.index import DatasetIndex, SourceFile
 from allranks.data.sources import parts
 from allranks.data.sources.cache import IndexCache
-from allranks.data.sources.file import ByteCounter, FileBytes, open_indexed_file
+from allranks.data.sources.file import ByteCounter, FileBytes, open_indexed_file, wrong_index_error
 from allranks.data.sources.listing import ListedFile, list_matching_files
 from allranks.data.sources.patterns import FilePatterns
+from allranks.errors import DataError, StorageError
+from allranks.failure import text_of
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
 from allranks.storage.local import LocalStorage
@@ -37,12 +44,40 @@ class FileScan:
 
 @dataclass(frozen=True, slots=True)
 class IndexBlock:
-    """A block of the index; ``stop`` is the row after the last row that belongs to the data set."""
+    """A block of the index; ``stop`` is the row after the last row that belongs to the data set.
+
+    ``partial``: the block may have more rows, because ``skip`` or ``take`` has cut its file.
+    """
 
     begin: int
     end: int
     stop: int
     check: int
+    partial: bool = False
+
+    def check_rows(self, row_count: int, path: str, where: str) -> None:
+        """Raise DataChanged if the block, at ``where`` in the file, has other rows than the index counts."""
+        if row_count < self.stop or (row_count > self.stop and not self.partial):
+            raise wrong_index_error(path, f"{self.stop:,} samples in {where}", f"{row_count:,}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileBlocks:
+    """The blocks of one file in an index: their ranges, in the unit of the format, and their numbers of samples."""
+
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+    @property
+    def are_ascending(self) -> bool:
+        """Whether every block has a range, which begins at or behind the end of the block before."""
+        return bool((self.begin < self.end).all() and (self.begin[1:] >= self.end[:-1]).all())
+
+    def gaps(self, nbytes: int) -> list[tuple[int, int]]:
+        """Return the ranges of a file of ``nbytes`` bytes that are in no block."""
+        bounds = zip([0, *self.end.tolist()], [*self.begin.tolist(), nbytes], strict=True)
+        return [(begin, end) for begin, end in bounds if begin < end]
 
 
 class OpenFile(Protocol):
@@ -70,11 +105,21 @@ class FileFormat(Protocol):
     def is_quick(self, name: str) -> bool:
         """Return whether blocks of this file are read so fast that no thread needs to read them ahead."""
 
-    def scan_file(self, file: FileBytes) -> FileScan:
-        """Divide a file into blocks, and return them."""
+    def scanning(self) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
+        """Return a context with a function that divides a file into blocks. Several threads call the function."""
 
-    def open(self, file: FileBytes, stamp: str) -> OpenFile:
-        """Open a file for reading. Raises DataChanged if its stamp is cheap to read and has changed."""
+    def covers(self, file: SourceFile, blocks: FileBlocks) -> bool:
+        """Return whether blocks from a cache, at least one, can be all blocks of a file. Nothing is read.
+
+        What only the content shows is left to ``open`` and ``read_block``.
+        """
+
+    def open(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:
+        """Open a file for reading.
+
+        ``blocks`` are those of the index; None if they are not all that the file has. Raises DataChanged if the file
+        has samples that are in no block, or if its stamp is cheap to read and has changed.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +158,16 @@ class FileSource:
         if kept is None:
             return parts.merge_indexes(self.format.kind, [])
         index, then = kept
+        if index.kind != self.format.kind:
+            return parts.merge_indexes(self.format.kind, [])
+        complete = {file.name for number, file in enumerate(index.files) if self._is_complete(index, number)}
         same = [one.name for one in files if one.modified is not None and then.get(one.name) == one]
-        return parts.index_of_files(index, same)
+        return parts.index_of_files(index, complete.intersection(same))
+
+    def _is_complete(self, index: DatasetIndex, number: int) -> bool:
+        """Return whether all blocks of a file can be in a cached index: somebody else may have written it."""
+        file, blocks = index.files[number], blocks_of_file(index, number)
+        return self.format.covers(file, blocks) if len(blocks.begin) else not file.nbytes
 
     def scan_files(self, files: Sequence[ListedFile], *, progress: Progress = ignore_progress) -> DatasetIndex:
         """Return an index of these files, which several threads read."""
@@ -122,14 +175,17 @@ class FileSource:
         storage, kind = self._storage, self.format.kind
         done = ByteCounter(lambda _: progress(min(done.total, total), total))  # some bytes are read twice
 
-        def one_of(one: ListedFile) -> DatasetIndex:
+        def one_of(scan_file: Callable[[FileBytes], FileScan], one: ListedFile) -> DatasetIndex:
             read = ByteCounter(done.add_bytes)
-            scan = self.format.scan_file(FileBytes(storage, one.name, one.nbytes, read))
+            file = FileBytes(storage, one.name, one.nbytes, read)
+            with naming_file(file.path, "indexed"):
+                scan = scan_file(file)
             done.add_bytes(max(0, one.nbytes - read.total))  # of some formats, little must be read
             about = SourceFile(one.name, one.nbytes, scan.stamp)
             return DatasetIndex.from_blocks(kind, [about], [(0, *block) for block in scan.blocks])
 
-        return parts.merge_indexes(self.format.kind, map_in_threads(one_of, files, self._threads))
+        with self.format.scanning() as scan_file:
+            return parts.merge_indexes(kind, map_in_threads(partial(one_of, scan_file), files, self._threads))
 
     def store_index(self, index: DatasetIndex, files: Sequence[ListedFile]) -> None:
         """Store an index of these files in the cache."""
@@ -173,7 +229,9 @@ class FileReader:
         index = self._index
         stop = int(index.skip[block] + index.rows[block])
         begin, end, check = int(index.begin[block]), int(index.end[block]), int(index.check[block])
-        return self._open_file(int(index.file[block])).read_block(IndexBlock(begin, end, stop, check))
+        file = int(index.file[block])
+        with naming_file(f"{self._storage.url.rstrip('/')}/{index.files[file].name}", "read"):
+            return self._open_file(file).read_block(IndexBlock(begin, end, stop, check, file in index.partial))
 
     def hint(self, block: int) -> bool:
         """Ask the system to prefetch a block, if it consists of lines of a local file; return whether it does."""
@@ -192,12 +250,36 @@ class FileReader:
         about = self._index.files[number]
         file = open_indexed_file(self._storage, about, self._counter)
         file.check_size()
-        opened = self._format.open(file, about.stamp)  # by two threads at once: one of the two is dropped
+        blocks = None if number in self._index.partial else blocks_of_file(self._index, number)
+        opened = self._format.open(file, about.stamp, blocks)  # by two threads at once: one of the two is dropped
         with self._lock:
             self._opened[number] = opened
             if len(self._opened) > _OPEN_FILES:
                 self._opened.popitem(last=False)
         return opened
+
+
+def blocks_of_file(index: DatasetIndex, number: int) -> FileBlocks:
+    """Return the blocks of one file of an index."""
+    here = slice(*np.searchsorted(index.file, (number, number + 1)).tolist())
+    return FileBlocks(index.begin[here], index.end[here], index.rows[here])
+
+
+@contextmanager
+def naming_file(path: str, operation: str) -> Iterator[None]:
+    """Raise DataError with the path of the file in place of any other error of the block."""
+    try:
+        yield
+    except DataError:
+        raise
+    except StorageError as error:
+        raise DataError(f"{path} cannot be {operation}: {error}", path=path) from error
+    except Exception as error:  # of the library that reads the format
+        raise DataError(
+            f"{path} cannot be {operation}: {text_of(error).rstrip('.')}.",
+            path=path,
+            remedy="Fetch or write the file again, or leave it out.",
+        ) from error
 
 
 def map_in_threads(function: Callable[[T], R], items: Iterable[T], threads: int) -> list[R]:

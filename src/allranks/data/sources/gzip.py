@@ -10,7 +10,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 class FrameDecompressor(Protocol):
-    """Decompresses one frame. The decompressors of zlib and python-zstandard have this interface."""
+    """Decompresses one frame. The decompressor of zlib has this interface."""
 
     @property
     def eof(self) -> bool: ...
@@ -18,7 +18,10 @@ class FrameDecompressor(Protocol):
     @property
     def unused_data(self) -> bytes: ...
 
-    def decompress(self, data: bytes, /) -> bytes: ...
+    @property
+    def unconsumed_tail(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
 
 def make_decompressor() -> FrameDecompressor:

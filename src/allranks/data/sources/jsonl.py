@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+from typing import Any
+
 import orjson
 
 from allranks.data.sources import compressed
@@ -12,19 +16,38 @@ from allranks.data.sources.patterns import Pattern, parse_pattern
 
 _LINES = tuple(name + more for name in (".jsonl", ".ndjson") for more in compressed.SUFFIXES)
 _SUFFIXES = (*_LINES, ".json.gz", ".json.zst")  # plain .json beside data is nearly always about the data
-_JSON = LineDecoding(orjson.loads, orjson.JSONDecodeError, "JSON")
+_LONG_INTEGER = re.compile(rb"(?<![\d.])\d{20}|-\d{19}")
 
 
-def jsonl(pattern: Pattern, *, block_bytes: int = BLOCK_BYTES, cache: str | None = None) -> FileSource:
+def _decode_exactly(line: bytes) -> Any:
+    """Return the value of a line, with integers of any size, of which orjson makes floats. Raises ValueError."""
+    value = orjson.loads(line)
+    try:
+        return json.loads(line) if _LONG_INTEGER.search(line) else value
+    except RecursionError as error:
+        raise ValueError("its lists are nested too deeply for an integer beyond 64 bits") from error
+
+
+_JSON = LineDecoding(
+    orjson.loads, orjson.JSONDecodeError, "JSON", with_long_integers=LineDecoding(_decode_exactly, ValueError, "JSON")
+)
+
+
+def jsonl(
+    pattern: Pattern, *, block_bytes: int = BLOCK_BYTES, max_block_bytes: int | None = None, cache: str | None = None
+) -> FileSource:
     """Return files of JSON lines, also ``.gz`` and ``.zst``, as a source. A sample is a line's value, mostly a dict.
 
-    Empty lines are not samples; a line that is not JSON is a BadSample. Integers beyond 64 bits become floats.
-    ``block_bytes`` are read at a time, and shuffled as one block. In an object store, where each read has a price, set
-    it to ``1 << 20``. For compressed files see ``allranks.data.sources.compressed``.
+    Empty lines are not samples; a line that is not JSON is a BadSample. ``block_bytes`` are read at a time, and
+    shuffled as one block. In an object store, where each read has a price, set it to ``1 << 20``. For compressed files
+    see ``allranks.data.sources.compressed``. ``max_block_bytes`` are the most bytes that a compressed block may need in
+    memory (default: 256 MiB, or 64 times its bytes in the file).
     """
-    return FileSource(parse_pattern(pattern), json_lines(block_bytes), cache)
+    return FileSource(parse_pattern(pattern), json_lines(block_bytes, max_block_bytes), cache)
 
 
-def json_lines(block_bytes: int) -> LineFormat:
+def json_lines(block_bytes: int, max_block_bytes: int | None = None) -> LineFormat:
     """Return the file format of the source ``jsonl``."""
-    return LineFormat("jsonl", _SUFFIXES, blanks=False, decoding=_JSON, block_bytes=block_bytes)
+    return LineFormat(
+        "jsonl", _SUFFIXES, blanks=False, decoding=_JSON, block_bytes=block_bytes, max_block_bytes=max_block_bytes
+    )

@@ -3,38 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from allranks.data.arguments import check_number
 from allranks.data.base import BadSample, BlockRows
+from allranks.data.index import SourceFile
 from allranks.data.sources import compressed
-from allranks.data.sources.file import FileBytes, check_digest
-from allranks.data.sources.files import FileScan, IndexBlock, OpenFile
-from allranks.data.sources.lines import divide_into_blocks, line_spans
+from allranks.data.sources.file import FileBytes, check_digest, wrong_index_error
+from allranks.data.sources.files import FileBlocks, FileScan, IndexBlock, OpenFile
+from allranks.data.sources.limits import LONGEST_LINE, check_limit
+from allranks.data.sources.lines import divide_into_blocks, line_spans, may_have_long_integers
 from allranks.digest import digest, show
 from allranks.errors import DataError
 
-_LENGTH_BITS = 28  # of a position: blocks up to 32 GB, lines up to 256 MB
-_LONGEST = (1 << _LENGTH_BITS) - 1
+_LENGTH_BITS = LONGEST_LINE.bit_length()  # of a position: blocks up to 32 GB, lines up to 256 MB
 _MARK = b"\xef\xbb\xbf"  # of UTF-8, at the beginning of files from Windows
 
 
 @dataclass(frozen=True, slots=True)
 class LineDecoding:
-    """How a line is decoded: by ``decode(line)``, which raises ``refuses`` for a line that is not a ``noun``."""
+    """How a line is decoded: by ``decode(line)``, which raises ``refuses`` for a line that is not a ``noun``.
+
+    ``with_long_integers`` decodes the lines of blocks that may have integers beyond 64 bits, if these need it.
+    """
 
     decode: Callable[[bytes], Any]
     refuses: type[ValueError]
     noun: str
+    with_long_integers: LineDecoding | None = None
 
     def gather_samples(
         self, blocks: Mapping[int, BlockRows], keys: NDArray[np.int64], positions: NDArray[np.int64]
     ) -> list[Any]:
         begins = positions >> _LENGTH_BITS
-        lines = list(zip(keys.tolist(), begins.tolist(), (begins + (positions & _LONGEST)).tolist(), strict=True))
+        lines = list(zip(keys.tolist(), begins.tolist(), (begins + (positions & LONGEST_LINE)).tolist(), strict=True))
         held = cast(Mapping[int, LineRows], blocks)
         try:
             return [self.decode(held[key].data[begin:end]) for key, begin, end in lines]
@@ -54,15 +61,17 @@ class LineRows:
     gatherer: LineDecoding
     path: str
     begin: int  # of the block, in the file
+    block: IndexBlock
 
     def positions(self) -> NDArray[np.int64]:
         begins, ends = line_spans(self.data, counts_blank_lines=self.blanks)
+        self.block.check_rows(len(begins), self.path, f"the block at byte {self.begin:,}")
         lengths = ends - begins
-        if len(lengths) and lengths.max() > _LONGEST:
+        if len(lengths) and lengths.max() > LONGEST_LINE:
             longest = int(lengths.argmax())
             raise DataError(
                 f"{self.path}: line {longest + 1} of the block at byte {self.begin:,} has {lengths[longest]:,} bytes; "
-                f"the most is {_LONGEST:,}.",
+                f"the most is {LONGEST_LINE:,}.",
                 path=self.path,
             )
         return begins << _LENGTH_BITS | lengths
@@ -87,15 +96,29 @@ class LineFile:
     file: FileBytes
     blanks: bool
     decoding: LineDecoding
+    max_block_bytes: int | None = None
 
     def read_block(self, block: IndexBlock) -> LineRows:
         codec = compressed.codec_of(self.file.name)
         if codec:
-            data, begin = compressed.read_lines(self.file, codec, block), compressed.block_begin(block)
+            data = compressed.read_lines(self.file, codec, block, self.max_block_bytes)
+            begin = compressed.block_begin(block)
         else:
-            data, begin = self.file.read(block.begin, block.end - block.begin), block.begin
-            check_digest(self.file.path, data, block.check, f"bytes {block.begin:,} to {block.end:,}")
-        return LineRows(data, self.blanks, self.decoding, self.file.path, begin)
+            data, begin = self._read_lines(block), block.begin
+        long = self.decoding.with_long_integers
+        decoding = long if long and may_have_long_integers(data) else self.decoding
+        return LineRows(data, self.blanks, decoding, self.file.path, begin, block)
+
+    def _read_lines(self, block: IndexBlock) -> bytes:
+        data = self.file.read(block.begin, block.end - block.begin)
+        where = f"bytes {block.begin:,} to {block.end:,}"
+        check_digest(self.file.path, data, block.check, where)
+        # So every block begins where a line does. Only a byte-order mark is in no block.
+        if not data.endswith(b"\n") and block.end != self.file.nbytes:
+            raise wrong_index_error(self.file.path, f"complete lines in {where}", "a line that continues")
+        if block.begin == len(_MARK) and self.file.read(0, len(_MARK)) != _MARK:
+            raise wrong_index_error(self.file.path, "a byte-order mark before byte 3", "other bytes")
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +130,11 @@ class LineFormat:
     blanks: bool
     decoding: LineDecoding
     block_bytes: int
+    max_block_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        check_number("block_bytes", self.block_bytes, "the bytes of lines that are read at a time", least=1)
+        check_limit(self.max_block_bytes)
 
     @property
     def block_settings(self) -> tuple[str, ...]:
@@ -115,19 +143,32 @@ class LineFormat:
     def is_quick(self, name: str) -> bool:
         return compressed.codec_of(name) is None
 
+    def scanning(self) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
+        return nullcontext(self.scan_file)
+
     def scan_file(self, file: FileBytes) -> FileScan:
+        if codec := compressed.codec_of(file.name):
+            return compressed.scan_frames(
+                file,
+                codec,
+                min_block_bytes=self.block_bytes,
+                counts_blank_lines=self.blanks,
+                max_block_bytes=self.max_block_bytes,
+            )
         return scan_lines(file, min_block_bytes=self.block_bytes, counts_blank_lines=self.blanks)
 
-    def open(self, file: FileBytes, stamp: str) -> OpenFile:  # noqa: ARG002  every block has its own check
-        return LineFile(file, self.blanks, self.decoding)
+    def covers(self, file: SourceFile, blocks: FileBlocks) -> bool:
+        if compressed.codec_of(file.name):
+            return compressed.covers(file, blocks)
+        joined = blocks.gaps(file.nbytes) in ([], [(0, len(_MARK))])
+        return joined and blocks.are_ascending and bool((blocks.rows <= blocks.end - blocks.begin).all())
+
+    def open(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:  # noqa: ARG002  blocks are checked
+        return LineFile(file, self.blanks, self.decoding, self.max_block_bytes)
 
 
 def scan_lines(file: FileBytes, *, min_block_bytes: int, counts_blank_lines: bool) -> FileScan:
-    """Divide a file of lines into blocks, and return them."""
-    if codec := compressed.codec_of(file.name):
-        return compressed.scan_frames(
-            file, codec, min_block_bytes=min_block_bytes, counts_blank_lines=counts_blank_lines
-        )
+    """Divide an uncompressed file of lines into blocks, and return them."""
     begin = len(_MARK) if file.nbytes >= len(_MARK) and file.read(0, len(_MARK)) == _MARK else 0
     found = tuple(
         divide_into_blocks(

@@ -9,8 +9,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from allranks.data.sources.limits import LONGEST_LINE
+
 BLOCK_BYTES = 1 << 16
-_NEWLINE, _RETURN = 10, 13
+_NEWLINE, _RETURN, _MINUS = 10, 13, 45
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ def divide_into_blocks(
             if not stop:
                 started.append(bytes(chunk))
                 held += len(chunk)
+                if held > min_block_bytes + LONGEST_LINE:
+                    raise ValueError(f"a line has more than {LONGEST_LINE:,} bytes, at about byte {begin:,}")
                 continue
             started.append(bytes(chunk[:stop]))
             yield _line_block(b"".join(started), begin, counts_blank_lines)
@@ -66,10 +70,29 @@ def _line_block(data: bytes | memoryview, begin: int, blanks: bool) -> LineBlock
 
 def count_lines(data: bytes | memoryview, *, counts_blank_lines: bool) -> int:
     """Return the number of lines in the bytes; without ``counts_blank_lines``, only of lines that are not empty."""
+    if isinstance(data, bytes) and data.find(b"\n", 0, -1) < 0 and len(data) > 2:
+        return 1  # a long line needs no more memory
     newline = np.frombuffer(data, np.uint8) == _NEWLINE
     if not counts_blank_lines and _may_have_blanks(newline):
         return len(line_spans(data, counts_blank_lines=False)[0])
     return int(np.count_nonzero(newline)) + (not newline[-1])
+
+
+def may_have_long_integers(data: bytes) -> bool:
+    """Return whether the bytes have 20 digits in a row, or 19 behind a minus: else all their integers fit 64 bits."""
+    letters = np.frombuffer(data, np.uint8)
+    fifth = _is_digit(letters[::5])  # of 19 digits in a row, three are at multiples of 5
+    if not (fifth[2:] & fifth[1:-1] & fifth[:-2]).any():
+        return False
+    runs = _is_digit(letters)
+    for step in (1, 2, 4, 8, 3):  # after the last step: whether 19 digits begin here
+        runs = runs[step:] & runs[:-step]
+    begins = np.flatnonzero(runs)
+    return bool((np.diff(begins) == 1).any() or (letters[begins[begins > 0] - 1] == _MINUS).any())
+
+
+def _is_digit(letters: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    return letters - np.uint8(ord("0")) < 10
 
 
 def _may_have_blanks(newline: NDArray[np.bool_]) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from allranks.storage.base import Entry, Storage
 
 _LISTINGS = 16  # at a time
 _SHOWN = 10
+_MOST_LINKS = 1 << 13
 YOUNG_S = 2.0
 
 
@@ -35,21 +37,51 @@ def list_matching_files(
     """Return the files that match the patterns, sorted by name, each once.
 
     A folder means all files below it whose names end in one of ``suffixes``, except files and folders that begin with a
-    dot or an underscore. Raises DataError if there is no file; the message lists what is there instead.
+    dot or an underscore. Symbolic links are followed, but not into a folder that holds them. Raises DataError if there
+    is no file; the message lists what is there instead. Also for a pipe or a device that matches.
     """
     found: dict[str, ListedFile] = {}
     now = time.time()
-    level = {"": set(place.patterns)}
+    level, walk = {"": set(place.patterns)}, _Walk(storage.url)
     with ThreadPoolExecutor(_LISTINGS) as pool:
         while level:
             listings = pool.map(storage.list, level) if len(level) > 1 else map(storage.list, level)
             deeper: dict[str, set[Steps]] = {}
             for (folder, steps), entries in zip(level.items(), listings, strict=True):
-                _match_entries(folder, entries, steps, tuple(suffixes), found, deeper)
+                below: dict[str, set[Steps]] = {}
+                _match_entries(folder, entries, steps, tuple(suffixes), found, below)
+                links = {entry.name for entry in entries if entry.link}
+                deeper |= {path: left for path, left in below.items() if walk.enter(folder, path, links)}
             level = deeper
     if not found:
         raise _no_file_error(place, storage, suffixes)
     return tuple(without_recent_time(found[name], now) for name in sorted(found))
+
+
+class _Walk:
+    """The folders that a walk through symbolic links has entered, by their real paths."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._links = url.rstrip("/"), 0
+        self._chains: dict[str, tuple[str, ...]] = {"": (os.path.realpath(url),)}
+
+    def enter(self, folder: str, path: str, links: Collection[str]) -> bool:
+        """Return whether to read a folder ``path``, which is in ``folder``: False if it is one of those above it.
+
+        ``links`` are the names in ``folder`` that are symbolic links. Raises DataError after too many links.
+        """
+        chain, name = self._chains[folder], path.rpartition("/")[2]
+        real = os.path.realpath(f"{self._url}/{path}") if name in links else f"{chain[-1].rstrip('/')}/{name}"
+        self._links += name in links
+        if self._links > _MOST_LINKS:
+            raise DataError(
+                f"{self._url}: {path} is symbolic link number {self._links:,} to a folder: expected at most "
+                f"{_MOST_LINKS:,}.",
+                path=path,
+                remedy="Do links lead to folders with links to the same folders? Name the folders themselves.",
+            )
+        self._chains[path] = (*chain, real)
+        return real not in chain
 
 
 def without_recent_time(listed_file: ListedFile, now_seconds: float) -> ListedFile:
@@ -78,6 +110,12 @@ def _match_entries(
         if entry.size is None:
             if left - {()}:
                 deeper[path] = left - {()}
+        elif () in left and entry.special:
+            raise DataError(
+                f"{path} matches, but it is a pipe, a device or a socket: expected a file.",
+                path=path,
+                remedy="Name the files so that only files match.",
+            )
         elif () in left:
             found[path] = ListedFile(path, entry.size, entry.modified)
 

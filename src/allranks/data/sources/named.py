@@ -169,7 +169,7 @@ def _list_files(storage: Storage, names: Sequence[str]) -> list[ListedFile]:
     for folder in {name.rpartition("/")[0] for name in names}:
         for entry in storage.list(folder):
             found[f"{folder}/{entry.name}" if folder else entry.name] = entry
-    missing = next((name for name in names if name not in found or found[name].size is None), None)
+    missing = next((one for one in names if one not in found or found[one].size is None or found[one].special), None)
     if missing is not None:
         raise NotThere(f"there is no file {missing!r} in {storage.url}.", path=missing)
     return [ListedFile(name, found[name].size or 0, found[name].modified) for name in names]

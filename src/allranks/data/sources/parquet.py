@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,19 +13,27 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from allranks.data.base import BadSample, BlockRows
+from allranks.data.index import SourceFile
 from allranks.data.sources.columns import TableRows
-from allranks.data.sources.file import FileBytes, data_changed_error
-from allranks.data.sources.files import FileScan, FileSource, IndexBlock, OpenFile
+from allranks.data.sources.file import FileBytes, data_changed_error, wrong_index_error
+from allranks.data.sources.files import FileBlocks, FileScan, FileSource, IndexBlock, OpenFile
+from allranks.data.sources.footers import FooterError, FooterReaders
+from allranks.data.sources.limits import check_block, check_limit, check_rows, limit_of_block
+from allranks.data.sources.parquet_pages import chunk_memory
 from allranks.data.sources.patterns import Pattern, parse_pattern
 from allranks.data.sources.types import ColumnTypes
 from allranks.digest import digest, show
-from allranks.errors import DataError
+from allranks.errors import AllranksError, DataError
 from allranks.storage.seekable_file import SeekableFile
 
 OnCorrupt = Literal["raise", "mask"]
 _TAIL = 1 << 13  # what is read of a file at first; most footers are in it
 _GAP = 1 << 16  # bytes that are read though not wanted, rather than in a read of their own
 _MAGIC = b"PAR1"
+_ENCRYPTED_MAGIC = b"PARE"
+_MOST_PARTS = 1 << 12
+# Of types whose values have one size in memory; numbers of Python take more, but only for the rows of a batch.
+_VALUE_BYTES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 
 
 def parquet(
@@ -32,6 +41,7 @@ def parquet(
     *,
     columns: Sequence[str] | None = None,
     on_corrupt: OnCorrupt = "raise",
+    max_block_bytes: int | None = None,
     cache: str | None = None,
 ) -> FileSource:
     """Return parquet files as a source. A sample is a row, a dict of its columns; only ``columns`` are read, if given.
@@ -42,13 +52,14 @@ def parquet(
 
     A row group may be impossible to decode, or have wrong page checksums (if it was written with checksums). Then
     DataError names the file, the row group and its bytes. With ``on_corrupt="mask"``, each of its rows is a BadSample
-    instead.
+    instead. ``max_block_bytes`` are the most bytes that a row group may need in memory (default: 256 MiB, or 64 times
+    its bytes in the file).
     """
     if on_corrupt not in ("raise", "mask"):
         raise DataError(f"on_corrupt is {on_corrupt!r}; expected 'raise' or 'mask'.")
-    return FileSource(
-        parse_pattern(pattern), ParquetFormat(None if columns is None else tuple(columns), on_corrupt), cache
-    )
+    names = None if columns is None else tuple(columns)
+    form = ParquetFormat(names, on_corrupt, max_block_bytes=check_limit(max_block_bytes))
+    return FileSource(parse_pattern(pattern), form, cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,7 @@ class ParquetFormat:
     columns: tuple[str, ...] | None
     on_corrupt: OnCorrupt
     types: ColumnTypes | None = None
+    max_block_bytes: int | None = None
 
     @property
     def kind(self) -> str:
@@ -74,18 +86,38 @@ class ParquetFormat:
     def is_quick(self, _name: str) -> bool:
         return False
 
-    def scan_file(self, file: FileBytes) -> FileScan:
-        """Return the row groups in a file's footer as blocks; begin and end are numbers of row groups."""
-        footer, stamp = _read_footer(file)
-        if self.types is not None:
-            self.types.check_schema(footer.schema.to_arrow_schema(), file.path, column_names=self.columns)
-        rows = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
-        return FileScan(tuple((number, number + 1, many, 0) for number, many in enumerate(rows)), stamp)
+    @contextmanager
+    def scanning(self) -> Iterator[Callable[[FileBytes], FileScan]]:
+        with FooterReaders() as readers:
+            yield lambda file: self.scan_file(file, readers)
 
-    def open(self, file: FileBytes, stamp: str) -> OpenFile:
-        footer, found = _read_footer(file)
-        if found != stamp:
+    def scan_file(self, file: FileBytes, readers: FooterReaders) -> FileScan:
+        """Return the row groups in a file's footer as blocks; begin and end are numbers of row groups."""
+        footer = _footer_bytes(file)
+        try:
+            rows = readers.rows_of_groups(footer)
+        except FooterError as error:
+            raise _no_footer(file, str(error)) from error
+        if self.types is not None:
+            schema = _parse_footer(file, footer).schema.to_arrow_schema()
+            self.types.check_schema(schema, file.path, column_names=self.columns)
+        for number, many in enumerate(rows):
+            if many < 0:
+                raise _no_footer(file, f"its row group {number} has {many:,} rows")
+            check_rows(file.path, f"row group {number}", many, file.nbytes, self.max_block_bytes)
+        return FileScan(tuple((number, number + 1, many, 0) for number, many in enumerate(rows)), _stamp_of(footer))
+
+    def covers(self, file: SourceFile, blocks: FileBlocks) -> bool:  # noqa: ARG002  ``open`` compares the footer
+        return bool(blocks.begin[0] >= 0 and blocks.are_ascending and (blocks.end == blocks.begin + 1).all())
+
+    def open(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:
+        data = _footer_bytes(file)
+        found = _stamp_of(data)
+        if found != stamp:  # not parsed: a child process has read the footer of the index, and not this one
             raise data_changed_error(file.path, f"a footer with the digest {stamp}", found)
+        footer = _parse_footer(file, data)
+        if blocks is not None:
+            _compare_rows(file, footer, blocks)
         names = footer.schema.to_arrow_schema().names
         missing = [name for name in self.columns or () if name not in names]
         if missing:
@@ -94,7 +126,7 @@ class ParquetFormat:
                 path=file.path,
                 remedy=f"It has {', '.join(map(repr, names))}.",
             )
-        return ParquetFile(file, footer, self.columns, self.on_corrupt)
+        return ParquetFile(file, footer, self.columns, self.on_corrupt, self.max_block_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +137,16 @@ class ParquetFile:
     footer: pq.FileMetaData
     columns: tuple[str, ...] | None
     on_corrupt: OnCorrupt
+    max_block_bytes: int | None
 
     def read_block(self, block: IndexBlock) -> BlockRows:
         try:
-            return TableRows(self._read_table(block), f"{self.file.path}, row group {block.begin}")
-        except (pa.ArrowException, OSError, ValueError) as error:
+            table = self._read_table(block)
+            block.check_rows(table.num_rows, self.file.path, f"row group {block.begin}")
+            return TableRows(table, f"{self.file.path}, row group {block.begin}")
+        except AllranksError:
+            raise
+        except Exception as error:  # pyarrow raises many kinds for damaged bytes
             why = self._corrupt_block_text(block, error)
             # Too little memory, or a codec that this pyarrow lacks, is no fault of the file.
             if self.on_corrupt == "raise" or isinstance(error, MemoryError | NotImplementedError):
@@ -121,6 +158,7 @@ class ParquetFile:
     def _read_table(self, block: IndexBlock) -> pa.Table:
         group = self.footer.row_group(block.begin)
         known = [(begin, self.file.read(begin, end - begin)) for begin, end in _column_ranges(group, self.columns)]
+        at_once = self._rows_at_once(block.begin, group, known)
         # Arrow's own reading ahead is by threads of its own, which would wait for Python's lock.
         with pq.ParquetFile(
             pa.PythonFile(self._seekable(known), mode="r"),
@@ -128,12 +166,42 @@ class ParquetFile:
             pre_buffer=False,
             page_checksum_verification=True,
         ) as file:
-            table = file.read_row_group(
-                block.begin, columns=None if self.columns is None else list(self.columns), use_threads=False
-            )
+            columns = None if self.columns is None else list(self.columns)
+            if at_once >= group.num_rows:
+                table = file.read_row_group(block.begin, columns=columns, use_threads=False)
+            else:
+                table = self._read_in_parts(file, block.begin, at_once, sum(len(data) for _, data in known))
         if table.num_rows != group.num_rows:
             raise ValueError(f"the row group has {table.num_rows} rows")
         return table
+
+    def _rows_at_once(self, number: int, group: pq.RowGroupMetaData, known: Sequence[tuple[int, bytes]]) -> int:
+        """Return how many rows can be decoded at once. Raises DataError if the row group needs too much memory.
+
+        Values in a dictionary are decoded as often as they occur, which the sizes of pages do not tell.
+        """
+        certain = most = 0
+        for chunk in _wanted_chunks(group, self.columns):
+            begin, end = _bytes_of(chunk)
+            offset, data = next(
+                (offset, data) for offset, data in known if offset <= begin and end <= offset + len(data)
+            )
+            value_bytes = _VALUE_BYTES.get(chunk.physical_type)
+            memory = chunk_memory(memoryview(data)[begin - offset : end - offset], value_bytes=value_bytes)
+            certain, most = certain + memory.certain, most + memory.most
+        packed = sum(len(data) for _, data in known)
+        check_block(self.file.path, f"row group {number}", certain, packed, self.max_block_bytes)
+        limit, rows = limit_of_block(self.max_block_bytes, packed), int(group.num_rows)
+        return rows if most <= limit else max(rows * limit // most, -(-rows // _MOST_PARTS), 1)
+
+    def _read_in_parts(self, file: pq.ParquetFile, number: int, rows: int, packed_bytes: int) -> pa.Table:
+        columns = None if self.columns is None else list(self.columns)
+        batches, nbytes = [], 0
+        for batch in file.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False):
+            batches.append(batch)
+            nbytes += batch.get_total_buffer_size()
+            check_block(self.file.path, f"row group {number}", nbytes, packed_bytes, self.max_block_bytes)
+        return pa.Table.from_batches(batches)
 
     def _seekable(self, known: Sequence[tuple[int, bytes]]) -> SeekableFile:
         """Return a file object for Arrow; the ranges ``known``, as (offset, bytes), are not read again."""
@@ -169,10 +237,8 @@ def _column_ranges(
     group: pq.RowGroupMetaData, columns: Collection[str] | None, *, gap: int = _GAP
 ) -> list[tuple[int, int]]:
     """Return the byte ranges of a row group's columns, as (begin, end); ranges with a small gap are joined."""
-    chunks = [group.column(number) for number in range(group.num_columns)]
     found: list[tuple[int, int]] = []
-    wanted = [one for one in chunks if columns is None or one.path_in_schema.partition(".")[0] in columns]
-    for begin, end in sorted(map(_bytes_of, wanted)):
+    for begin, end in sorted(map(_bytes_of, _wanted_chunks(group, columns))):
         if found and begin <= found[-1][1] + gap:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
         else:
@@ -186,9 +252,28 @@ def _bytes_of(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
     return begin, begin + int(column.total_compressed_size)
 
 
-def _read_footer(file: FileBytes) -> tuple[pq.FileMetaData, str]:
-    """Return a file's footer, and the footer's digest. It takes one or two reads."""
+def _wanted_chunks(group: pq.RowGroupMetaData, columns: Collection[str] | None) -> list[pq.ColumnChunkMetaData]:
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    return [one for one in chunks if columns is None or one.path_in_schema.partition(".")[0] in columns]
+
+
+def _compare_rows(file: FileBytes, footer: pq.FileMetaData, blocks: FileBlocks) -> None:
+    """Raise DataChanged if the row groups of a footer are not those of the index."""
+    rows = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+    expected = dict(zip(blocks.begin.tolist(), blocks.rows.tolist(), strict=True))
+    if expected != {number: many for number, many in enumerate(rows) if many}:
+        raise wrong_index_error(
+            file.path,
+            f"{sum(expected.values()):,} rows in {len(expected):,} row groups",
+            f"{sum(rows):,} in {len(rows):,}, or other row groups",
+        )
+
+
+def _footer_bytes(file: FileBytes) -> bytes:
+    """Return the bytes of a file's footer, and those that end the file. It takes one or two reads."""
     tail = file.read(max(0, file.nbytes - _TAIL), min(_TAIL, file.nbytes))
+    if tail.endswith(_ENCRYPTED_MAGIC):
+        raise _no_footer(file, "its footer is encrypted, and encrypted files are not supported")
     if len(tail) < 12 or not tail.endswith(_MAGIC):
         raise _no_footer(file, "it does not end with PAR1")
     size = int.from_bytes(tail[-8:-4], "little") + 8
@@ -196,11 +281,18 @@ def _read_footer(file: FileBytes) -> tuple[pq.FileMetaData, str]:
         raise _no_footer(file, f"its footer would be {size:,} bytes long")
     if size > len(tail):
         tail = file.read(file.nbytes - size, size - len(tail)) + tail
+    return tail[-size:]
+
+
+def _stamp_of(footer: bytes) -> str:
+    return show(digest(footer))[:16]
+
+
+def _parse_footer(file: FileBytes, footer: bytes) -> pq.FileMetaData:
     try:
-        footer = pq.read_metadata(pa.BufferReader(_MAGIC + tail[-size:]))
-    except (pa.ArrowException, OSError) as error:
+        return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
+    except Exception as error:  # pyarrow raises many kinds for damaged bytes
         raise _no_footer(file, str(error)) from error
-    return footer, show(digest(tail[-size:]))[:16]
 
 
 def _no_footer(file: FileBytes, why: str) -> DataError:

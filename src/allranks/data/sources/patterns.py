@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import islice, pairwise
+from typing import Any
 from urllib.parse import unquote
 
 from allranks.errors import DataError
@@ -17,7 +19,10 @@ Pattern = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Steps = tuple[str, ...]
 BELOW = "/"  # every file below, of the kinds that are wanted
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-_CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_CHOICE = re.compile(r"\{([^{},]*(?:,[^{},]*)+)\}")
+_MOST_BRACES = 64
+_MOST_NAMES = 500_000
+_LONGEST = 1 << 16  # letters of a pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +43,15 @@ def parse_pattern(pattern: Pattern) -> FilePatterns:
     A pattern may contain ``**``, ``{0..9}`` and ``{a,b}``. The root is the deepest folder that all of them have in
     common. Raises DataError if they are in several storages, and for an empty list.
     """
-    many = [pattern] if isinstance(pattern, str | os.PathLike) else list(pattern)
-    written = [os.fspath(one) for one in many]
-    found = [_split_pattern(each) for one in written for each in expand_braces(one)]
+    written = _texts_of_patterns(pattern)
+    names = list(islice((each for one in written for each in expand_braces(one)), _MOST_NAMES + 1))
+    if len(names) > _MOST_NAMES:
+        raise DataError(
+            f"{written[0]:.80}: the braces name more than {_MOST_NAMES:,} files.",
+            path=written[0],
+            remedy="Use a pattern with * or ?, which lists the files that exist.",
+        )
+    found = [_split_pattern(each) for each in names]
     if not found:
         raise DataError("no file was named: the list of patterns is empty.")
     stores = sorted({store for store, _, _ in found})
@@ -56,8 +67,26 @@ def parse_pattern(pattern: Pattern) -> FilePatterns:
     return FilePatterns(root, tuple(sorted(patterns)), told)
 
 
+def _texts_of_patterns(pattern: Pattern) -> list[str]:
+    """Return the patterns as texts. Raises DataError for what cannot be a path."""
+    try:
+        many = [pattern] if isinstance(pattern, str | os.PathLike) else list(pattern)
+        written: list[Any] = [os.fspath(one) for one in many]
+    except TypeError as error:
+        raise DataError(f"{pattern!r:.80}: expected a path, a pattern or a list of these.") from error
+    for one in written:
+        if not isinstance(one, str) or "\0" in one or len(one) > _LONGEST:
+            raise DataError(f"{one!r:.80}: expected a path or pattern, at most {_LONGEST:,} letters, no zero byte.")
+    return written
+
+
 def expand_braces(pattern: str) -> Iterator[str]:
-    """Expand ``{000..012}`` and ``{a,b}`` in a pattern, as a shell does, and yield the resulting patterns."""
+    """Expand ``{000..012}`` and ``{a,b}`` in a pattern, as a shell does, and yield the resulting patterns.
+
+    Raises DataError for more braces than a pattern can have.
+    """
+    if pattern.count("{") > _MOST_BRACES:
+        raise DataError(f"{pattern:.80}: expected at most {_MOST_BRACES} braces, found {pattern.count('{')}.")
     if found := _RANGE.search(pattern):
         low, high = found.groups()
         inside: Iterator[str] = (str(number).zfill(len(low)) for number in range(int(low), int(high) + 1))
@@ -92,7 +121,9 @@ def _split_pattern(pattern: str) -> tuple[str, Steps, Steps]:
     else:
         local = os.path.abspath(unquote(path.removeprefix("localhost")) if separator else pattern)
         store, path, folder = "/", local.lstrip("/"), os.path.isdir(local)
-    steps = tuple(step for step in path.split("/") if step)
+    steps = tuple(
+        step for step, after in pairwise([*filter(None, path.split("/")), ""]) if (step, after) != ("**", "**")
+    )
     fixed = next((at for at, step in enumerate(steps) if is_wild(step)), len(steps))
     if fixed < len(steps):
         return store, steps[:fixed], steps[fixed:]

@@ -8,6 +8,8 @@ from typing import NamedTuple
 HEADER = 512
 _FILES = b"0\0" + b"7"
 _LONG_NAME, _PAX = b"L", b"x"
+MAX_HEADER_BYTES = 1 << 20
+_MOST_DIGITS = 20
 
 
 class NotATarError(ValueError):
@@ -29,12 +31,15 @@ class TarMember(NamedTuple):
     end: int
 
 
-def iterate_members(read: Callable[[int, int], bytes], nbytes: int) -> Iterator[TarMember]:
-    """Yield the files in a tar of ``nbytes`` bytes; ``read(offset, count)`` returns bytes of the tar.
+def iterate_members(
+    read: Callable[[int, int], bytes], nbytes: int, *, begin: int = 0, max_header_bytes: int = MAX_HEADER_BYTES
+) -> Iterator[TarMember]:
+    """Yield the files in a tar of ``nbytes`` bytes, from ``begin`` on; ``read(offset, count)`` returns its bytes.
 
-    Folders and links are skipped. A tar may end without its two empty headers. Raises NotATarError.
+    Folders and links are skipped. A tar may end without its two empty headers. Raises NotATarError, also for a long
+    name or a pax header of more than ``max_header_bytes``.
     """
-    at = begin = 0
+    at = begin
     name, size_of_pax = "", -1
     while at + HEADER <= nbytes:
         header = read(at, HEADER)
@@ -43,13 +48,19 @@ def iterate_members(read: Callable[[int, int], bytes], nbytes: int) -> Iterator[
             return
         size = _member_size(header, at) if size_of_pax < 0 or kind in _LONG_NAME + _PAX else size_of_pax
         content, end = at + HEADER, at + HEADER + -(-size // HEADER) * HEADER
+        if kind in (_LONG_NAME, _PAX) and size > max_header_bytes:
+            raise NotATarError(
+                at,
+                f"a name or a pax header has {size:,} bytes: expected at most {max_header_bytes:,} (max_header_bytes)",
+            )
         if content + size > nbytes:
             raise NotATarError(at, f"a member of {size:,} bytes would end behind the file's end at {nbytes:,}")
         if kind == _LONG_NAME:
             name = read(content, size).rstrip(b"\0").decode("utf-8", "surrogateescape")
         elif kind == _PAX:
-            said = _pax_records(read(content, size), at)
-            name, size_of_pax = said.get("path", name), int(said.get("size", -1))
+            records = _pax_records(read(content, size), at)
+            name = records[b"path"].decode("utf-8", "surrogateescape") if b"path" in records else name
+            size_of_pax = _number(records[b"size"], 10, at) if b"size" in records else -1
         else:
             if kind in _FILES:
                 yield TarMember(name or _member_name(header), begin, content, size, min(end, nbytes))
@@ -58,17 +69,20 @@ def iterate_members(read: Callable[[int, int], bytes], nbytes: int) -> Iterator[
 
 
 def _member_size(header: bytes, at: int) -> int:
-    try:
-        told = int(header[148:156].strip(b" \0") or b"0", 8)
-        if header[124] & 0x80:  # GNU, for what does not fit into octal digits
-            size = int.from_bytes(header[125:136], "big")
-        else:
-            size = int(header[124:136].strip(b" \0") or b"0", 8)
-    except ValueError:
-        raise NotATarError(at, "there is no header of a member") from None
-    if told != sum(header) - sum(header[148:156]) + 8 * 32:  # the checksum's own place counts as blanks
+    checksum = _number(header[148:156], 8, at)
+    is_binary = header[124] & 0x80  # of GNU, for what does not fit into octal digits
+    size = int.from_bytes(header[125:136], "big") if is_binary else _number(header[124:136], 8, at)
+    if checksum != sum(header) - sum(header[148:156]) + 8 * 32:  # the checksum's own place counts as blanks
         raise NotATarError(at, "there is no header of a member, or it is damaged: its checksum is wrong")
     return size
+
+
+def _number(text: bytes, base: int, at: int) -> int:
+    """Return a number of a header, without a sign. Raises NotATarError for other bytes."""
+    digits = text.strip(b" \0") or b"0"
+    if not digits.isdigit() or len(digits) > _MOST_DIGITS or (base == 8 and max(digits) > ord("7")):
+        raise NotATarError(at, "there is no header of a member, or it is damaged: it has no number where one must be")
+    return int(digits, base)
 
 
 def _member_name(header: bytes) -> str:
@@ -77,17 +91,16 @@ def _member_name(header: bytes) -> str:
     return (prefix + b"/" + name if prefix else name).decode("utf-8", "surrogateescape")
 
 
-def _pax_records(data: bytes, at: int) -> dict[str, str]:
+def _pax_records(data: bytes, at: int) -> dict[bytes, bytes]:
     """Return the records of a pax header by key; a record has the format ``length key=value``."""
-    said = {}
-    while data.strip(b"\0"):
-        try:
-            length = int(data.partition(b" ")[0])
-            key, _, value = data[:length].partition(b" ")[2].partition(b"=")
-        except ValueError:
-            raise NotATarError(at, "a pax header is damaged") from None
-        said[key.decode()] = value[:-1].decode("utf-8", "surrogateescape")
-        if length < 5:
+    records = {}
+    begin, last = 0, len(data.rstrip(b"\0"))
+    while begin < last:
+        blank = data.find(b" ", begin, begin + _MOST_DIGITS)
+        end = begin + _number(data[begin:blank], 10, at) if blank > begin else begin
+        key, equals, value = data[blank + 1 : end - 1].partition(b"=")
+        if not equals or not begin < blank < end <= len(data):  # so every record ends behind its beginning
             raise NotATarError(at, "a pax header is damaged")
-        data = data[length:]
-    return said
+        records[key] = value
+        begin = end
+    return records

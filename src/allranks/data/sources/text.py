@@ -12,14 +12,16 @@ _SUFFIXES = tuple(name + more for name in (".txt", ".text", ".md") for more in c
 _UTF_8 = LineDecoding(bytes.decode, UnicodeDecodeError, "UTF-8")
 
 
-def text(pattern: Pattern, *, block_bytes: int = BLOCK_BYTES, cache: str | None = None) -> FileSource:
+def text(
+    pattern: Pattern, *, block_bytes: int = BLOCK_BYTES, max_block_bytes: int | None = None, cache: str | None = None
+) -> FileSource:
     r"""Return files of UTF-8 text, also ``.gz`` and ``.zst``, as a source. A sample is a line without its newline.
 
     Empty lines are samples, so for a single file sample i is line i. A line that is not UTF-8 is a BadSample. Lines end
-    with ``\n`` or ``\r\n``. For complete files as samples, use ``folder``. ``block_bytes`` is as for ``jsonl``.
+    with ``\n`` or ``\r\n``. For complete files as samples, use ``folder``. ``block_bytes`` and
+    ``max_block_bytes`` are as for ``jsonl``.
     """
-    return FileSource(
-        parse_pattern(pattern),
-        LineFormat("text", _SUFFIXES, blanks=True, decoding=_UTF_8, block_bytes=block_bytes),
-        cache,
+    form = LineFormat(
+        "text", _SUFFIXES, blanks=True, decoding=_UTF_8, block_bytes=block_bytes, max_block_bytes=max_block_bytes
     )
+    return FileSource(parse_pattern(pattern), form, cache)

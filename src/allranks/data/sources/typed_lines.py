@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.json as pj  # type: ignore[import-untyped]
 
 from allranks.data.base import BlockRows
+from allranks.data.index import SourceFile
 from allranks.data.sources import compressed
 from allranks.data.sources.columns import TableRows
 from allranks.data.sources.file import FileBytes
-from allranks.data.sources.files import FileScan, IndexBlock, OpenFile
+from allranks.data.sources.files import FileBlocks, FileScan, IndexBlock, OpenFile
 from allranks.data.sources.jsonl import json_lines
 from allranks.data.sources.line_file import LineDecoding, LineFile, LineFormat, LineRows
 from allranks.data.sources.lines import count_lines, line_spans
@@ -67,6 +70,9 @@ class TypedJson:
     def is_quick(self, _name: str) -> bool:
         return False
 
+    def scanning(self) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
+        return nullcontext(self.scan_file)
+
     def scan_file(self, file: FileBytes) -> FileScan:
         begin = _first_bytes(file)
         if begin.removeprefix(_MARK).startswith(b"["):
@@ -77,7 +83,10 @@ class TypedJson:
             )
         return self._lines.scan_file(file)
 
-    def open(self, file: FileBytes, stamp: str) -> OpenFile:  # noqa: ARG002  every block has its own check
+    def covers(self, file: SourceFile, blocks: FileBlocks) -> bool:
+        return self._lines.covers(file, blocks)
+
+    def open(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:  # noqa: ARG002  blocks are checked
         return TypedFile(LineFile(file, self._lines.blanks, self._lines.decoding), self.types.to_schema())
 
     @property
@@ -100,6 +109,7 @@ class TypedFile:
             raise self._misfit_error(lines, str(error)) from error
         if table.num_rows != count_lines(lines.data, counts_blank_lines=False):
             raise self._misfit_error(lines, _NOT_ONE)
+        block.check_rows(table.num_rows, lines.path, f"the block at byte {lines.begin:,}")
         return TableRows(table, f"{lines.path}, block at byte {lines.begin:,}")
 
     def _line_fault(self, line: bytes) -> str:
@@ -145,6 +155,9 @@ class TypedText:
     def is_quick(self, name: str) -> bool:
         return self._lines.is_quick(name)
 
+    def scanning(self) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
+        return nullcontext(self.scan_file)
+
     def scan_file(self, file: FileBytes) -> FileScan:
         if _first_bytes(file).startswith(_MARK):
             raise DataError(
@@ -154,7 +167,10 @@ class TypedText:
             )
         return self._lines.scan_file(file)
 
-    def open(self, file: FileBytes, stamp: str) -> OpenFile:  # noqa: ARG002  every block has its own check
+    def covers(self, file: SourceFile, blocks: FileBlocks) -> bool:
+        return self._lines.covers(file, blocks)
+
+    def open(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:  # noqa: ARG002  blocks are checked
         return TextFile(LineFile(file, self._lines.blanks, self._lines.decoding))
 
     @property

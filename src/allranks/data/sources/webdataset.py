@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -12,11 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from allranks.data.arguments import check_number
 from allranks.data.base import BadSample, BlockRows
-from allranks.data.sources.file import CHUNK, FileBytes, data_changed_error
-from allranks.data.sources.files import FileScan, FileSource, IndexBlock, OpenFile
+from allranks.data.index import SourceFile
+from allranks.data.sources.file import CHUNK, FileBytes, data_changed_error, wrong_index_error
+from allranks.data.sources.files import FileBlocks, FileScan, FileSource, IndexBlock, OpenFile
 from allranks.data.sources.patterns import Pattern, parse_pattern
-from allranks.data.sources.tar import NotATarError, TarMember, iterate_members
+from allranks.data.sources.tar import HEADER, MAX_HEADER_BYTES, NotATarError, TarMember, iterate_members
 from allranks.digest import digest, show
 from allranks.errors import DataError
 
@@ -24,16 +27,19 @@ _BLOCK_BYTES = 1 << 20
 _AHEAD = 1 << 18  # bytes that are read on behind a header, in which the next one is looked for
 
 
-def webdataset(pattern: Pattern, *, decode: bool = False, cache: str | None = None) -> FileSource:
+def webdataset(
+    pattern: Pattern, *, decode: bool = False, max_header_bytes: int = MAX_HEADER_BYTES, cache: str | None = None
+) -> FileSource:
     """Return WebDataset shards (``shard-{000000..000099}.tar``) as a source. A sample is a dict: extension to bytes.
 
     The key of "a/b.seg.png" is "a/b", and its extension is "seg.png". Consecutive files with one key are one sample,
     which has the key as "__key__". Files without a dot in their name, folders and links are skipped. With ``decode``,
     the last part of the extension decides: json is parsed, txt and text become str, cls becomes int. If that fails, the
     sample is a BadSample. A block is about 1 MiB of samples. Indexing reads the headers: it seeks past large files, and
-    reads small ones.
+    reads small ones. ``max_header_bytes`` are the most bytes of a long name or a pax header.
     """
-    return FileSource(parse_pattern(pattern), WebDatasetFormat(decode), cache)
+    check_number("max_header_bytes", max_header_bytes, "the most bytes of a name or a pax header", least=1)
+    return FileSource(parse_pattern(pattern), WebDatasetFormat(decode, max_header_bytes), cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,7 @@ class WebDatasetFormat:
     """The file format of the source ``webdataset``."""
 
     decode: bool
+    max_header_bytes: int = MAX_HEADER_BYTES
 
     @property
     def kind(self) -> str:
@@ -57,16 +64,22 @@ class WebDatasetFormat:
     def is_quick(self, _name: str) -> bool:
         return False
 
+    def scanning(self) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
+        return nullcontext(self.scan_file)
+
     def scan_file(self, file: FileBytes) -> FileScan:
         """Return runs of samples as blocks; begin and end are their bytes."""
         blocks: list[tuple[int, int, int, int]] = []
         begin, end, rows = 0, 0, 0
         told = []
         try:
-            for sample in _group_members(iterate_members(_reader_ahead(file), file.nbytes)):
+            for sample in _group_members(self._members(_reader_ahead(file), file.nbytes)):
                 begin, end = begin if rows else sample[0].member.begin, sample[-1].member.end
                 rows += 1
-                told += [f"{member.name}\0{member.content}\0{member.size}" for _, _, member in sample]
+                told += [
+                    f"{member.name}\0{member.content}\0{member.size}".encode("utf-8", "surrogateescape")
+                    for _, _, member in sample
+                ]
                 if end - begin >= _BLOCK_BYTES:
                     blocks.append((begin, end, rows, 0))
                     rows = 0
@@ -77,8 +90,26 @@ class WebDatasetFormat:
             blocks.append((begin, end, rows, 0))
         return FileScan(tuple(blocks), show(digest(*told))[:16])
 
-    def open(self, file: FileBytes, stamp: str) -> OpenFile:  # noqa: ARG002  of all headers: too many to read again
-        return TarShard(file, self.decode)
+    def covers(self, file: SourceFile, blocks: FileBlocks) -> bool:
+        fits = blocks.begin[0] >= 0 and blocks.end[-1] <= file.nbytes
+        return bool(fits and blocks.are_ascending and (blocks.rows <= (blocks.end - blocks.begin) // HEADER).all())
+
+    def open(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:  # noqa: ARG002  the headers are in blocks
+        for begin, end in blocks.gaps(file.nbytes) if blocks else ():
+            self._check_gap(file, begin, end)
+        return TarShard(file, self.decode, self.max_header_bytes)
+
+    def _check_gap(self, file: FileBytes, begin: int, end: int) -> None:
+        """Raise DataChanged if a range of the file, which is in no block, has a sample."""
+        try:
+            odd = next(_member_parts(self._members(file.read, end, begin)), None)
+        except NotATarError as error:
+            raise wrong_index_error(file.path, f"no sample in bytes {begin:,} to {end:,}", str(error)) from error
+        if odd is not None:
+            raise wrong_index_error(file.path, f"no sample in bytes {begin:,} to {end:,}", repr(odd.member.name))
+
+    def _members(self, read: Callable[[int, int], bytes], nbytes: int, begin: int = 0) -> Iterator[TarMember]:
+        return iterate_members(read, nbytes, begin=begin, max_header_bytes=self.max_header_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +118,21 @@ class TarShard:
 
     file: FileBytes
     decode: bool
+    max_header_bytes: int
 
     def read_block(self, block: IndexBlock) -> BlockRows:
         data = self.file.read(block.begin, block.end - block.begin)
         where = f"bytes {block.begin:,} to {block.end:,}"
         try:
-            samples = list(
-                _group_members(iterate_members(lambda offset, count: data[offset : offset + count], len(data)))
+            members = iterate_members(
+                lambda offset, count: data[offset : offset + count], len(data), max_header_bytes=self.max_header_bytes
             )
+            samples = list(_group_members(members))
         except NotATarError as error:
             raise data_changed_error(
                 self.file.path, f"{block.stop} samples in {where}", f"no headers ({error})"
             ) from error
-        if len(samples) < block.stop:
-            raise data_changed_error(self.file.path, f"{block.stop} samples in {where}", f"{len(samples)}")
+        block.check_rows(len(samples), self.file.path, where)
         return ShardRows(data, samples, self.decode, f"{self.file.path}, {where}")
 
 
@@ -122,8 +154,8 @@ class ShardRows:
             content = self.data[member.content : member.content + member.size]
             try:
                 found[extension] = _decoder(extension)(content) if self.decode else content
-            except ValueError as error:
-                return BadSample(f"{self.where}: {member.name} cannot be decoded: {error}")
+            except (ValueError, RecursionError) as error:
+                return BadSample(f"{self.where}: {repr(member.name)[1:-1]} cannot be decoded: {error}")
         return found
 
 

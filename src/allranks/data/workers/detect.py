@@ -9,8 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from allranks.data.arguments import check_number
 from allranks.data.base import SampleTransform
 from allranks.errors import DataError
+
+_MOST_WORKERS = 4096
 
 
 class WorkerPool(Protocol):
@@ -22,6 +25,9 @@ class WorkerPool(Protocol):
         Results may be read in any order. Keep two pieces a worker in flight, so that no worker waits for its next
         piece.
         """
+
+    def rest(self) -> None:
+        """End the processes if nothing is submitted for some seconds. The next piece starts them again."""
 
     def close(self) -> None:
         """End the workers. Pending pieces fail. It may be called again."""
@@ -41,8 +47,18 @@ class InlineWorkers:
             future.set_exception(error)
         return future
 
+    def rest(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
+
+
+def check_workers(count: Any) -> int:
+    """Return a number of worker processes. Raises DataError for any other value."""
+    return check_number(
+        "workers", count, "a number of worker processes, or 0 to work in this process", most=_MOST_WORKERS
+    )
 
 
 def start_workers(chain: SampleTransform, count: int) -> WorkerPool:
@@ -50,9 +66,7 @@ def start_workers(chain: SampleTransform, count: int) -> WorkerPool:
 
     Raises DataError if the chain's functions cannot be sent to the processes, or if cloudpickle is not installed.
     """
-    if count < 0:
-        raise DataError(f"workers={count}: expected a number of worker processes, or 0 to work in this process.")
-    if count == 0:
+    if check_workers(count) == 0:
         return InlineWorkers(chain)
     try:
         from allranks.data.workers.pool import ProcessPool

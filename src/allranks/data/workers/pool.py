@@ -9,12 +9,14 @@ accelerator there.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -33,6 +35,7 @@ from allranks.failure import text_of
 _LOG = logging.getLogger("allranks.data")
 _IN_HAND = 2  # pieces a worker has: the one it works at, and the next
 _MOST_DEATHS = 2
+_REST_S = 5.0  # after the end of an iteration; the next epoch mostly begins at once
 
 
 @dataclass(slots=True, eq=False)
@@ -96,16 +99,29 @@ class _RequestQueue:
         self._pieces: deque[_SampleList] = deque()
         self._hungry = set(range(takers))
         self._changed = threading.Condition()
+        self._rest_at = math.inf  # when idle takers end their processes, by the monotonic clock
 
     def put(self, piece: _SampleList) -> None:
         with self._changed:
             if self.closed:
                 raise DataError("the workers are closed: samples cannot be submitted.")
             self._pieces.append(piece)
+            self._rest_at = math.inf
             self._changed.notify()
 
+    def rest(self) -> None:
+        """Let idle takers end their processes in some seconds, unless a piece comes before."""
+        with self._changed:
+            self._rest_at = time.monotonic() + _REST_S
+            self._changed.notify_all()
+
+    def wait_for_work(self) -> None:
+        """Wait until there is a piece, or the queue is closed. Return at once unless the takers rest."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._pieces or self.closed or self._rest_at == math.inf)
+
     def take(self, taker: int, *, wait: bool) -> _SampleList | None:
-        """Return the next piece; None if the queue is closed.
+        """Return the next piece; None if the queue is closed, or the taker shall rest.
 
         Without ``wait``, also return None if there are no more pieces than idle takers. A taker that waits is idle. At
         the start, all takers are.
@@ -114,13 +130,18 @@ class _RequestQueue:
             while True:
                 if wait:
                     self._hungry.add(taker)
-                    self._changed.wait_for(lambda: self._pieces or self.closed)
+                    self._wait_for_piece()
                 if not self._pieces or (not wait and len(self._pieces) <= len(self._hungry)):
                     return None
                 piece = self._pieces.popleft()
                 if piece.future.set_running_or_notify_cancel():
                     self._hungry.discard(taker)
                     return piece
+
+    def _wait_for_piece(self) -> None:
+        """Wait for a piece, for the end of the queue, or for the time to rest."""
+        while not self._pieces and not self.closed and (left := self._rest_at - time.monotonic()) > 0:
+            self._changed.wait(None if left == math.inf else left)
 
     def close(self) -> None:
         with self._changed:
@@ -160,7 +181,9 @@ class _WorkerThread:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         while not self._queue.closed:
             try:
+                self._queue.wait_for_work()
                 self._serve_requests(self._start())
+                self._end_process()
             except (EOFError, OSError) as error:
                 self._count_death(self._end_process() or f"could not be started ({error})")
         self._end_process()
@@ -175,7 +198,10 @@ class _WorkerThread:
             return self._process
 
     def _serve_requests(self, process: WorkerProcess) -> None:
-        """Work until the queue is closed (then return), or the process has ended (then raise EOFError or OSError)."""
+        """Work until the queue is closed or its takers rest (then return).
+
+        Raises EOFError or OSError if the process has ended.
+        """
         process.send(self._chain)
         for piece in self._held:
             process.send(piece.request_frame())
@@ -237,6 +263,9 @@ class ProcessPool:
         piece = _SampleList(list(samples), ids, epoch, Future())
         self._queue.put(piece)
         return piece.future
+
+    def rest(self) -> None:
+        self._queue.rest()
 
     def close(self) -> None:
         self._end()

@@ -1,0 +1,207 @@
+"""Data that would give other samples, or other numbers, in silence: each is exact, or an error that names it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from allranks import Dataset
+from allranks.data.index import DatasetIndex
+from allranks.data.sources.cache import _encode_index
+from allranks.digest import digest, show
+from allranks.errors import DataError
+
+for needed in ("orjson", "pyarrow", "zstandard"):
+    pytest.importorskip(needed)
+
+import data_fuzz  # noqa: E402
+import pyarrow as pa  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+
+from allranks.data.sources.detect import open_source  # noqa: E402
+
+BEYOND = [1 << 63, (1 << 64) - 1, 1 << 64, -(1 << 63) - 1, 10**30]
+
+
+def write(path: Path, values: list[Any]) -> Path:
+    path.write_text("".join(json.dumps({"n": value}) + "\n" for value in values))
+    return path
+
+
+def batches(data: Dataset, size: int = 2) -> list[Any]:
+    return list(data.batch(size, streams=1).loader(rank=0, size=1))
+
+
+def test_numpy_alone_changes_the_numbers() -> None:
+    """Without us: one wide integer turns its neighbours into floats, which are other numbers."""
+    column = np.array([1 << 63, (1 << 53) + 1, -1])
+    assert column.dtype == np.float64
+    assert int(column[1]) != (1 << 53) + 1
+
+
+@pytest.mark.parametrize("beyond", BEYOND)
+@pytest.mark.parametrize("place", range(4))
+def test_an_integer_that_int64_does_not_hold_is_named(tmp_path: Path, beyond: int, place: int) -> None:
+    """Alone in its batch and beside others; no batch gets another dtype."""
+    values = [5, (1 << 53) + 1, -1, 7]
+    values[place] = beyond
+    data = Dataset.jsonl(write(tmp_path / "a.jsonl", values), shuffle=False)
+    with pytest.raises(DataError, match=rf"column 'n' of sample {place} is {beyond}") as caught:
+        batches(data)
+    assert caught.value.sample == place
+    exact = [int(one) for batch in batches(data.map(lambda one: {"n": str(one["n"])})) for one in batch["n"]]
+    assert exact == values
+
+
+def test_integers_that_fit_are_int64_in_every_batch(tmp_path: Path) -> None:
+    values = [5, -(1 << 63), (1 << 63) - 1, (1 << 53) + 1]
+    made = batches(Dataset.jsonl(write(tmp_path / "a.jsonl", values), shuffle=False))
+    assert {batch["n"].dtype for batch in made} == {np.dtype(np.int64)}
+    assert np.concatenate([batch["n"] for batch in made]).tolist() == values
+
+
+def test_unsigned_integers_stay_exact_with_a_map(tmp_path: Path) -> None:
+    """As the message says; of Parquet, too, whose numbers are Python's."""
+    values = [0, 1 << 63, (1 << 64) - 1, 3]
+    pq.write_table(pa.table({"n": pa.array(values, pa.uint64())}), tmp_path / "a.parquet")
+    data = Dataset.parquet(tmp_path / "a.parquet", shuffle=False)
+    with pytest.raises(DataError, match=r"np\.uint64\(value\) holds integers below 2\*\*64"):
+        batches(data)
+    made = batches(data.map(lambda one: {"n": np.uint64(one["n"])}))
+    assert {batch["n"].dtype for batch in made} == {np.dtype(np.uint64)}
+    assert [int(one) for batch in made for one in batch["n"]] == values
+
+
+@pytest.mark.parametrize("inside", ['{{"a": [{0}]}}', '{{"a": {{"b": {0}, "c": 0.12345678901234567890123}}}}', "{0}"])
+def test_wide_integers_are_exact_at_any_depth(tmp_path: Path, inside: str) -> None:
+    """Floats with as many digits stay floats, and other lines of the block are as before."""
+    texts = [inside.format(value) for value in [*BEYOND, 1, 10**18]]
+    (tmp_path / "a.jsonl").write_text("".join(f"{text}\n" for text in texts))
+    data = Dataset.jsonl(tmp_path / "a.jsonl", shuffle=False).map(lambda one: {"text": json.dumps(one)})
+    found = [text for batch in batches(data, 7) for text in batch["text"]]
+    assert found == [json.dumps(json.loads(text)) for text in texts]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.uint32])
+def test_a_token_that_int32_does_not_hold_is_named(dtype: type) -> None:
+    rows = [{"tokens": np.array([1, 2, 3 if row != 4 else (1 << 32) - 1], dtype)} for row in range(8)]
+    data = Dataset.sequence(rows, shuffle=False, compare=False).pack(4).batch(2, streams=1)
+    with pytest.raises(DataError, match="sample 4 has the token 4294967295"):
+        list(data.loader(rank=0, size=1))
+
+
+def test_texts_of_numpy_are_a_list_whatever_their_lengths() -> None:
+    made = batches(Dataset.sequence([{"t": np.str_("x" * row)} for row in range(1, 5)], shuffle=False, compare=False))
+    assert [type(batch["t"]) for batch in made] == [list, list]
+
+
+# ---- a cached index that somebody else has written
+
+Change = Callable[[DatasetIndex], DatasetIndex]
+
+
+def without(index: DatasetIndex, kept: Any) -> DatasetIndex:
+    names = ("file", "begin", "end", "skip", "rows", "check")
+    return replace(index, **{name: getattr(index, name)[kept] for name in names})
+
+
+def fewer_rows(index: DatasetIndex, block: int) -> DatasetIndex:
+    rows, block = index.rows.copy(), min(block, len(index) - 1)
+    rows[block] = max(1, rows[block] - 3)
+    return replace(index, rows=rows)
+
+
+FORGED: dict[str, Change] = {
+    "first block left out": lambda index: without(index, slice(1, None)),
+    "middle block left out": lambda index: without(index, np.arange(len(index)) != 1),
+    "last block left out": lambda index: without(index, slice(None, -1)),
+    "every block left out": lambda index: without(index, slice(0, 0)),
+    "fewer rows in the first block": lambda index: fewer_rows(index, 0),
+    "fewer rows in a block": lambda index: fewer_rows(index, 1),
+    "a block twice": lambda index: without(index, np.array([0, 0, *range(1, len(index))])),
+    "rows without end": lambda index: replace(index, rows=index.rows + (1 << 61)),
+    "a block behind the end": lambda index: replace(index, end=index.end + (1 << 60)),
+    "negative": lambda index: replace(index, begin=index.begin - (1 << 40)),
+    "another file": lambda index: replace(index, file=index.file + 1),
+}
+FORMATS = [corpus for corpus in data_fuzz.corpora() if corpus[0] != "folder"]
+ONE_EACH = list({f"{corpus[0]} {corpus[2]}": corpus for corpus in FORMATS}.values())
+
+
+PARAMS = [
+    pytest.param(
+        one, marks=() if any(one is other for other in ONE_EACH) else pytest.mark.soak, id=f"{one[0]}-{one[2]}"
+    )
+    for one in FORMATS
+]
+
+
+@pytest.fixture
+def shared_readers() -> Iterator[None]:
+    with data_fuzz.shared_readers():
+        yield
+
+
+def samples_of(source: Any) -> list[str]:
+    index = source.index()
+    reader = source.open(index)
+    found = []
+    for block in range(len(index)):
+        rows = reader.read(block)
+        if hasattr(rows, "positions"):
+            rows.positions()  # as the loader does
+        found += [repr(one) for one in rows.take(np.arange(index.rows[block]))]
+    return found
+
+
+@pytest.mark.parametrize("corpus", PARAMS)
+@pytest.mark.usefixtures("shared_readers")
+def test_a_forged_index_leaves_no_sample_out(corpus: data_fuzz.Corpus, tmp_path: Path) -> None:
+    """With a right seal: the file is indexed again, or an error names it. Never fewer samples, or the same twice."""
+    kind, options, name, data = corpus
+    path = tmp_path / name
+    path.write_bytes(data)
+    os.utime(path, (1, 1))
+    source = open_source(kind, path, **options, cache=str(tmp_path / "cache"))
+    expected = samples_of(source)
+    (cached,) = (tmp_path / "cache").iterdir()
+    index, files = source.index(), source.list_files()
+    caught: list[str] = []
+    for change in FORGED.values():
+        cached.write_bytes(_encode_index(change(index), files))
+        try:
+            found = samples_of(source)
+        except DataError as error:
+            found, caught = expected, [*caught, str(error)]
+        assert found == expected
+    assert caught
+    assert all(name in error for error in caught)
+
+
+def test_a_forged_cache_is_rebuilt_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What is no index at all, under a right seal."""
+    path = write(tmp_path / "a.jsonl", list(range(9)))
+    os.utime(path, (1, 1))
+    source = open_source("jsonl", path, cache=str(tmp_path / "cache"))
+    expected = samples_of(source)
+    (cached,) = (tmp_path / "cache").iterdir()
+    heads = (b"", b"[]", b"{}", b'{"cache": 1, "files": [1]}', b"[" * 100_000, b'{"cache": 1, "files": []}')
+    for body in (head + b'\n{"format": 1}' for head in heads):
+        cached.write_bytes(show(digest(body)).encode() + b"\n" + body)
+        caplog.clear()
+        assert samples_of(source) == expected
+        assert "It is built anew" in caplog.text
+
+
+def test_take_and_skip_of_a_block_are_no_change(tmp_path: Path) -> None:
+    """Of a cut file, a block may have more lines than the data set."""
+    data = Dataset.jsonl(write(tmp_path / "a.jsonl", list(range(40))), shuffle=False, block_bytes=100).skip(3).take(30)
+    found = [one for batch in batches(data, 6) for one in batch["n"].tolist()]
+    assert sorted(found) == list(range(3, 33))
