@@ -314,6 +314,39 @@ def test_a_slow_host_is_named_by_host_0(start: object) -> None:
     assert "SLOW" not in job.text("h1"), job.all_text()
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("framework", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("jax", "torch")])
+def test_the_guard_compares_the_ranks_of_all_hosts(start: object, tmp_path: Path, framework: str) -> None:
+    """Rank 2, on the other host, makes another call."""
+    script = tmp_path / "train.py"
+    script.write_text(OTHER_CALL[framework])
+    for what, code in (("ok", 0), ("differs", 1)):
+        job = start("-n", 2, "--guard", script, what, names=("h0", "h1"), env={"JAX_PLATFORMS": "cpu"})  # type: ignore[operator]
+        assert set(job.codes().values()) == {code}, job.all_text()
+        says = r"lockstep 'all ranks': call \d+ differs: .*ranks 0-1, 3: .*rank 2: "
+        assert all(bool(re.search(says, job.text(name))) is (code == 1) for name in job.names), job.all_text()
+
+
+OTHER_CALL = {
+    "torch": """\
+import sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for step in range(20):
+    if step == 10 and dist.get_rank() == 2 and sys.argv[1] == "differs":
+        dist.broadcast(torch.ones(3), 0)
+    else:
+        dist.all_reduce(torch.ones(3))
+""",
+    "jax": """\
+import sys, jax, numpy as np
+jax.distributed.initialize()
+from jax.experimental import multihost_utils
+for step in range(20):
+    multihost_utils.process_allgather(np.ones(3))
+    if step == 10 and jax.process_index() == 2 and sys.argv[1] == "differs":
+        multihost_utils.process_allgather(np.ones(5))
+""",
+}
 HANG = """\
 import threading
 import jax, numpy as np

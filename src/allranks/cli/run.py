@@ -137,8 +137,7 @@ def main(argv: Sequence[str]) -> int:
     from allranks.launch.console import OutputClosed
 
     job = _job(arguments, target)
-    if arguments.end_on_stdin_close:
-        run_hosts.end_with_stdin()
+    run_hosts.watch_for_end(arguments)
     try:
         with RunScreen(arguments) as screen:
             if unread := _unread(target):

@@ -40,6 +40,8 @@ def add_options(p: argparse.ArgumentParser, *, ranks: Callable[[str], int]) -> N
     group.add_argument("--join-timeout", type=seconds_above_0, default=600.0, metavar="S", help=wait)
     close = "end the job when standard input ends: the connection of ssh that started it is gone"
     group.add_argument("--end-on-stdin-close", action="store_true", help=close)
+    cloud = "end the job, as SIGTERM does, at a notice of this cloud that it takes the machine away (gce on a TPU VM)"
+    group.add_argument("--notices", choices=("gce", "aws", "none"), help=cloud)
     _add(p, "--nproc-per-node", dest="ranks", type=ranks)
     _add(p, "--max-restarts", dest="restarts", type=integer)
     _add(p, "--nnodes", dest="hosts", type=host_count)
@@ -83,7 +85,18 @@ def place_from(p: argparse.ArgumentParser, arguments: argparse.Namespace) -> Hos
     return place
 
 
-def end_with_stdin() -> None:
+def watch_for_end(arguments: argparse.Namespace) -> None:
+    """Start what ends the job, as SIGTERM does, for another reason than a signal: see the options."""
+    if arguments.end_on_stdin_close:
+        _end_with_stdin()
+    if arguments.notices or "TPU_WORKER_ID" in os.environ:
+        from allranks.launch.cloud_notices import end_at_notice, source_of
+
+        if (source := source_of(arguments.notices, os.environ)) is not None:
+            end_at_notice(source, is_required=arguments.notices is not None)
+
+
+def _end_with_stdin() -> None:
     """End the job, as SIGTERM does, when standard input ends."""
 
     def wait() -> None:
