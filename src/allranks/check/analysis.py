@@ -43,8 +43,46 @@ class Root:
     reached: list[Reach] = field(default_factory=list)
     parted: list[Divergence] = field(default_factory=list)
     signs: frozenset[str] = frozenset()
+    asks: frozenset[str] = frozenset()  # how it asks for its rank
     active: bool = False
     sure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """How programs are started. ``together``, ``alone``: those that the project's scripts start as several processes,
+    or as one. ``nodes``: something in the project mentions several nodes. ``everywhere``: the user says that everything
+    runs as several processes. ``entries``: files that the user says are started."""
+
+    together: Collection[str] = ()
+    alone: Collection[str] = ()
+    nodes: bool = True
+    everywhere: bool = False
+    entries: Collection[str] = ()
+
+    def judge(self, root: Root, knowledge: Knowledge) -> None:
+        """Say of an entry whether it runs as several processes."""
+        strong = bool(root.signs & _STRONG)
+        root.active = self.everywhere or strong or bool(root.signs & {"sign rank", "meet"})
+        if root.kind == "hook":
+            root.sure = root.active = True
+        elif root.kind == "function":
+            root.sure = self.everywhere or strong
+        elif self.everywhere or root.result.path in self.together:
+            root.sure = root.active = True
+        else:
+            asks_torch = "sign rank" in root.signs and not all(name.startswith("jax.") for name in root.asks)
+            root.sure = root.active and (strong or "meet" in root.signs or asks_torch)
+            if root.result.path in self.alone and "sign launch" not in root.signs:
+                root.sure = False
+            root.sure = root.sure and not _is_run_once(root.result.path, knowledge)
+
+
+def _is_run_once(path: str, knowledge: Knowledge) -> bool:
+    """Whether a program, by its name, converts something or looks at something: mostly one process does that."""
+    name = path.rpartition("/")[2].removesuffix(".py")
+    looks = knowledge.says("looks", name) and not knowledge.says("trains", name)
+    return looks or knowledge.says("tool", path.removesuffix(".py"))
 
 
 @dataclass(slots=True, eq=False)
@@ -54,6 +92,7 @@ class Analysis:
     roots: list[Root]
     simulator: Simulator
     trees: Mapping[str, ast.Module]
+    starts: Starts
 
     def reached(self, *kinds: str) -> Iterator[tuple[Root, Reach]]:
         """Yield what is reached of these kinds, each place once: the surest way to it."""
@@ -73,47 +112,25 @@ def analyse(
     trees: Mapping[str, ast.Module],
     texts: Mapping[str, str],
     *,
-    launched: Collection[str] = (),
-    alone: Collection[str] = (),
-    everywhere: bool = False,
-    entries: Collection[str] = (),
+    starts: Starts | None = None,
     watched: Collection[str] = (),
     knowledge: Knowledge | None = None,
 ) -> Analysis:
-    """Run the files of a project.
-
-    - ``launched``, ``alone``: programs that the project's scripts start as several processes, or as one.
-    - ``everywhere``: the user says that everything runs as several. ``entries``: files that the user says are started.
-    """
-    knowledge = knowledge or load()
+    """Run the files of a project. ``watched``: functions that rules ask about, beside those of the tables."""
+    knowledge, starts = knowledge or load(), starts or Starts()
     shards = any(_SHARDS.search(text) for text in texts.values())
     seeded = any(_SEEDS.search(text) for text in texts.values())
     modules = Modules.of(trees, installed=knowledge.installed)
     simulator = Simulator(trees, modules, knowledge, watched=watched, shards=shards, seeded=seeded)
-    roots = [Root(simulator.run_program(path), "program") for path in _programs(trees, modules, entries)]
+    roots = [Root(simulator.run_program(path), "program") for path in _programs(trees, modules, starts.entries)]
     roots += _rest(simulator, trees, texts.values())
     for root in roots:
         root.reached = walk(root.result)
         root.parted = compare(root.result)
         root.signs = frozenset(reach.call.kind for reach in root.reached if reach.call.kind[:4] in ("sign", "meet"))
-    _judge(roots, launched, alone, everywhere=everywhere)
-    return Analysis(roots, simulator, trees)
-
-
-def _judge(roots: Iterable[Root], launched: Collection[str], alone: Collection[str], *, everywhere: bool) -> None:
-    """Say of each entry whether it runs as several processes."""
-    for root in roots:
-        started = root.result.path in launched
-        strong = bool(root.signs & _STRONG)
-        asks = bool(root.signs & {"sign rank", "meet"})
-        root.active = everywhere or started or strong or asks
-        single = root.result.path in alone and not started and "sign launch" not in root.signs
-        if root.kind == "program":
-            root.sure = everywhere or started or ((strong or "meet" in root.signs or asks) and not single)
-        elif root.kind == "hook":
-            root.sure = root.active = True
-        else:
-            root.sure = everywhere or strong
+        root.asks = frozenset(reach.call.name for reach in root.reached if reach.call.kind == "sign rank")
+        starts.judge(root, knowledge)
+    return Analysis(roots, simulator, trees, starts)
 
 
 def _programs(trees: Mapping[str, ast.Module], modules: Modules, entries: Collection[str]) -> Iterator[str]:

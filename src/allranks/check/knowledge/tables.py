@@ -109,6 +109,10 @@ class Knowledge:
                 return meaning
         return None
 
+    def says(self, meaning: str, text: str) -> bool:
+        """Return whether a pattern of ``[program]`` is found in the name of a program."""
+        return any(told == meaning and pattern.search(text) for pattern, told in self.names["program"])
+
     def rank(self, form: str, name: str) -> RankQuery | None:
         """Return the rank query that a library's name is."""
         return self.ranks[form].get(name)
@@ -199,6 +203,7 @@ def load() -> Knowledge:
             "context": _patterns(user["context"]),
             "joins": _patterns({"call": user["joins"]["call"]}),
             "effect": _patterns(user["effect"]),
+            "program": _patterns(user["program"]),
         },
         _starts=frozenset(name.partition(".")[0] for name in aliases),
     )
