@@ -1,10 +1,15 @@
-"""The labels and the known-good code as values; what was judged of single findings. Data lies in the .toml files."""
+"""The labels and the known-good code as values; what was judged of single findings.
+
+The data are JSON lines, sorted: ``labels.jsonl``, ``code.jsonl`` and ``judgements.jsonl``, in the folder ``dev`` and in
+the archive ``held_out.zip``, which nobody who writes rules opens.
+"""
 
 from __future__ import annotations
 
 import functools
-import tomllib
-from collections.abc import Iterator, Mapping
+import json
+import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -15,14 +20,13 @@ SPLITS: tuple[Split, ...] = ("dev", "held-out")
 
 
 def split(repository: str) -> Split:
-    """Return the half of a repository: the folder whose files name it. A repository that no file names is of dev."""
+    """Return the half of a repository: the one whose data name it. A repository that none names is of dev."""
     return "held-out" if repository in _held_out() else "dev"
 
 
 @functools.cache
 def _held_out() -> frozenset[str]:
-    files = (("labels.toml", "label"), ("good.toml", "code"), ("wild.toml", "code"))
-    return frozenset(e["repository"] for name, key in files for e in _read("held-out", name, key))
+    return frozenset(e["repository"] for name in ("labels", "code") for e in _read("held-out", name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,32 +82,30 @@ Fingerprint: TypeAlias = tuple[str, str, str, str]  # repository, code, path, sy
 
 
 def labels() -> tuple[Label, ...]:
-    return tuple(Label(**_tuples(entry)) for half in SPLITS for entry in _read(half, "labels.toml", "label"))
+    return tuple(Label(**_tuples(entry)) for half in SPLITS for entry in _read(half, "labels"))
 
 
 def code_bases() -> tuple[CodeBase, ...]:
     """Return the well-kept code and the wild code of both halves."""
-    return tuple(_codes("good.toml", well_kept=True)) + tuple(_codes("wild.toml", well_kept=False))
+    return tuple(CodeBase(**_tuples(entry)) for half in SPLITS for entry in _read(half, "code"))
 
 
 def judgements() -> Mapping[Fingerprint, Judgement]:
-    entries = [entry for half in SPLITS for entry in _read(half, "judgements.toml", "judgement")]
+    """Return what was said of findings, by their fingerprint."""
+    entries = [entry for half in SPLITS for entry in _read(half, "judgements")]
     return {
         (e["repository"], e["code"], e["path"], e["symbol"]): Judgement(e["real"], e["why"], e.get("only", ""))
         for e in entries
     }
 
 
-def _codes(name: str, *, well_kept: bool) -> Iterator[CodeBase]:
-    for half in SPLITS:
-        for entry in _read(half, name, "code"):
-            yield CodeBase(**_tuples(entry), well_kept=well_kept)
-
-
-def _read(half: Split, name: str, key: str) -> list[dict[str, Any]]:
-    path = HERE / half.replace("-", "_") / name
-    entries: list[dict[str, Any]] = tomllib.loads(path.read_text()).get(key, [])
-    return entries
+def _read(half: Split, name: str) -> list[dict[str, Any]]:
+    if half == "dev":
+        text = (HERE / "dev" / f"{name}.jsonl").read_text(encoding="utf-8")
+    else:
+        with zipfile.ZipFile(HERE / "held_out.zip") as archive:
+            text = archive.read(f"{name}.jsonl").decode()
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def _tuples(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import json
 import re
 import subprocess
-import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ import bench.check.labels as labels_of_check
 from allranks.check.registry import all_rules
 from allranks.findings import Finding, Note, Place
 from bench.check.fetch import Missing, tree
-from bench.check.labels import CodeBase, Label, code_bases, judgements, labels, split
+from bench.check.labels import SPLITS, CodeBase, Label, code_bases, judgements, labels, split
 from bench.check.score import Found, Score, Scored, codes_table, halves_table, scored
 from bench.check.why import why
 from bench.check.written import Written, written
@@ -42,18 +40,27 @@ def test_every_label_says_where_what_and_why() -> None:
 
 
 def test_no_repository_is_in_both_halves() -> None:
-    """A half is a folder of files; what one names, the other does not, whatever the case of its letters."""
-    named = {half: {e["repository"].lower() for e in _entries(half)} for half in ("dev", "held_out")}
+    """What one half names, the other does not, whatever the case of its letters."""
+    every = [(entry.repository, entry.repository.lower()) for entry in (*labels(), *code_bases())]
+    named = {half: {small for name, small in every if split(name) == half} for half in SPLITS}
     assert len(named["dev"]) >= 50
     read = (Path(labels_of_check.__file__).parent / "dev" / "read.txt").read_text().lower().splitlines()
     named["dev"] |= {line for line in read if not line.startswith("#")}
-    assert not named["dev"] & named["held_out"]
-    assert all(split(entry["repository"]) == half.replace("_", "-") for half in named for entry in _entries(half))
+    assert not named["dev"] & named["held-out"]
 
 
-def _entries(half: str) -> Iterator[dict[str, Any]]:
-    for path in sorted((Path(labels_of_check.__file__).parent / half).glob("*.toml")):
-        yield from (entry for entries in tomllib.loads(path.read_text()).values() for entry in entries)
+@pytest.mark.parametrize("name", ["labels", "code", "judgements"])
+def test_the_data_are_sorted_lines(name: str) -> None:
+    """One line an entry, in order, so that a change shows the entries that it changes."""
+    lines = (Path(labels_of_check.__file__).parent / "dev" / f"{name}.jsonl").read_text("utf-8").splitlines()
+    entries = [json.loads(line) for line in lines]
+    keys = {
+        "labels": lambda e: e["id"],
+        "code": lambda e: (not e["well_kept"], e["repository"].lower(), e["commit"]),
+        "judgements": lambda e: (e["repository"], e["code"], e["path"], e["symbol"]),
+    }
+    assert entries == sorted(entries, key=keys[name])
+    assert lines == [json.dumps(entry, ensure_ascii=False, sort_keys=True) for entry in entries]
 
 
 def test_judgements_can_be_read() -> None:
