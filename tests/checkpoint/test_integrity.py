@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -94,9 +92,16 @@ def test_a_grid_of_ten_thousand_cells_is_filled() -> None:
 
 
 def test_what_would_take_forever_is_refused() -> None:
-    """A hundred million boxes that do not touch, or boxes cut in 30 dimensions."""
+    """A hundred million boxes that do not touch, or boxes cut in 30 dimensions, of as many elements as the leaf."""
+    scattered = ShardRun(Shard(0, 0, Extent((0,), (1,))), 10**8, 0, 0, (2,))
     with pytest.raises(TooManyBoxes):
-        is_leaf_filled_once((10**9,), (ShardRun(Shard(0, 0, Extent((0,), (1,))), 10**8, 0, 0, (2,)),))
+        is_leaf_filled_once((2 * 10**8,), (scattered, scattered))
+    halves = [Extent((0,) * 31, (1, *(1 if k == d else 2 for k in range(30)))) for d in range(30)]
     with pytest.raises(TooManyBoxes):
-        is_leaf_filled_once((2,) * 30, runs_of([Extent((0,) * 30, (1,) * 30), Extent((1,) * 30, (1,) * 30)]))
-    assert math.prod((2,) * 30) > 2**29
+        is_leaf_filled_once((15, *(2,) * 30), runs_of(halves))
+    assert sum(half.size for half in halves) == 15 * 2**30
+
+
+def test_a_leaf_of_another_size_is_refused_at_once() -> None:
+    """Whatever the boxes are: counting their elements is enough."""
+    assert not is_leaf_filled_once((10**9,), (ShardRun(Shard(0, 0, Extent((0,), (1,))), 10**8, 0, 0, (2,)),))

@@ -175,7 +175,7 @@ MANIFESTS: dict[str, tuple[bytes, bytes, str]] = {
     "90 million shards": (
         b'"bytes":[4128,4140]}',
         b'"bytes":[4128,4140],"count":90000000,"step":{"file":0,"bytes":0,"offset":[0,0]}}',
-        "too many irregular shards",
+        "do not hold each element exactly once",
     ),
     "two shards over each other": (_M, _M + b"," + _M.replace(b'"m"', b'"v"'), "is in more than one shard"),
     "true for a number": (b'"world":1', b'"world":true', "world is True"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -150,6 +151,10 @@ def repeated(many: int) -> bytes:
 
 
 OTHERS = {
+    "a.safetensors: half a surrogate": (
+        safetensors(b'{"\\ud800":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}'),
+        "half of a surrogate pair",
+    ),
     "a.safetensors: a product of long numbers": (
         safetensors(b'{"w":{"dtype":"F32","shape":[' + b",".join([b"9" * 4000] * 2_000) + b'],"data_offsets":[0,4]}}'),
         "the shape has 2,000 dimensions: expected at most 64",
@@ -206,6 +211,23 @@ def test_an_orbax_array_that_leads_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "a" / "_METADATA").write_text(metadata.replace('"key": "w"', '"key": "../../b/w"'))
     with pytest.raises(Unsafe, match=r"names the array '../../b/w': expected an array in its folder"):
         load(tmp_path / "a")
+
+
+@pytest.mark.needs("orbax")
+@pytest.mark.parametrize(
+    ("shape", "chunks", "says"),
+    [
+        ([2, 2], [1 << 40, 2], "has chunks of .1099511627776, 2.: expected at most its shape"),
+        ([1 << 40, 2], [1 << 40, 2], "expected at most the memory of this host"),
+    ],
+)
+def test_an_orbax_array_of_huge_chunks(shape: list[int], chunks: list[int], says: str, tmp_path: Path) -> None:
+    """TensorStore itself ends the process, if it reads such a chunk."""
+    shutil.copytree(hostile_files.NATIVE.with_name("orbax_zarr"), tmp_path / "a")
+    array = tmp_path / "a" / "w" / ".zarray"
+    array.write_text(json.dumps(json.loads(array.read_text()) | {"shape": shape, "chunks": chunks}))
+    with pytest.raises(AllranksError, match=says):
+        allranks.load(tmp_path / "a", world=single_world())
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "lots", "1TB", "1e9"])

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from allranks.checkpoint import paths
+from allranks.checkpoint.json_value import parse_json
 from allranks.errors import AlreadyThere, Damaged, Fenced, NotAFile, NotThere, StorageError, Unsafe
 from allranks.process import started
 from allranks.storage.base import Storage
@@ -182,7 +183,7 @@ def _read_fence(storage: Storage, number: int) -> Fence | None:
     """Return the fence with this number; None if it was just removed because newer fences exist. Raises Damaged."""
     path = paths.fence_path(number)
     try:
-        found = json.loads(storage.get(path, most=LARGEST))
+        found = parse_json(storage.get(path, most=LARGEST))
         if found.pop("format") != FORMAT:
             raise ValueError(f"expected the format {FORMAT!r}")
         return Fence(
@@ -190,7 +191,7 @@ def _read_fence(storage: Storage, number: int) -> Fence | None:
         )
     except NotThere:
         return None
-    except (NotAFile, Unsafe, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (NotAFile, Unsafe, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(
             f"{storage.url}: {path} is not a valid fence: {error!s:.300}.",
             path=path,

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
 from allranks.checkpoint import fence, inventory, paths
+from allranks.checkpoint.json_value import parse_json
 from allranks.errors import NotAFile, NotThere, StepRemoved, StorageError, Unsafe
 from allranks.process import started
 from allranks.storage.base import Storage
@@ -105,9 +106,9 @@ def _is_over(hold: Hold) -> bool:
 def _read_hold(storage: Storage, path: str, step: int) -> Hold | None:
     """Return a hold; None if it was released in the meantime, or if the file is not a hold."""
     try:
-        found = json.loads(storage.get(path, most=_LARGEST))
+        found = parse_json(storage.get(path, most=_LARGEST))
         if found.get("format") != FORMAT or datetime.fromisoformat(found["until"]).tzinfo is None:
             return None
         return Hold(step, fence.RunOwner(**fence.keep_known_fields(fence.RunOwner, found["owner"])), found["until"])
-    except (NotThere, NotAFile, Unsafe, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (NotThere, NotAFile, Unsafe, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ _BATCH = 1 << 21
 
 Integers = NDArray[np.int64]
 # The most corners of boxes of one leaf: their coordinates take 8 bytes each, a few times over.
-MOST_CORNERS = 1 << 23
+MOST_CORNERS = 1 << 22
 
 
 class InvalidManifest(ValueError):
@@ -178,6 +179,8 @@ def is_leaf_filled_once(shape: tuple[int, ...], runs: tuple[ShardRun, ...]) -> b
         return True
     if len(runs) == 1 and runs[0].count == 1:
         return runs[0].first.extent.shape == shape
+    if sum(run.count * run.first.extent.size for run in runs) != math.prod(shape):
+        return False
     rows = [_as_one_box(run) for run in runs]
     boxes = [box for box in rows if box is not None and box.size]
     scattered = [run for run, box in zip(runs, rows, strict=True) if box is None and run.first.extent.size]

@@ -6,7 +6,9 @@ or ``dict`` is written as ``{"dict": {...}}``, so it is never mistaken for a pac
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from typing import Any
 
 from allranks.errors import NotJsonable
@@ -15,7 +17,34 @@ DEEPEST = 100
 # Bits: Python neither writes nor reads an int of more than 4,300 digits.
 _LONGEST_INT = 14_000
 _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+# An escape of half of a pair; it may be followed by the other half.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _OURS = ("float", "dict")
+
+
+def parse_json(data: bytes) -> Any:
+    """Return the JSON value in the bytes of an untrusted file.
+
+    Raises ValueError, also for a key that occurs twice, for text that is not Unicode, and for a value that is nested
+    too deeply.
+    """
+    text = data.decode()
+    try:
+        found = json.loads(text, object_pairs_hook=_object_with_unique_keys)
+        if _SURROGATE.search(text):
+            json.dumps(found, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("it contains half of a surrogate pair") from None
+    return found
+
+
+def _object_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
 
 
 def pack_json(value: Any, *, value_name: str, depth: int = 0) -> Any:

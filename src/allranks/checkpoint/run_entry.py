@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from allranks.arguments import expect
 from allranks.checkpoint import fence
 from allranks.checkpoint.items import check_names
+from allranks.checkpoint.json_value import parse_json
 from allranks.checkpoint.retention import RunRetention
 from allranks.checkpoint.retention_policy import Keep, RetentionPolicy, combine_policies
 from allranks.errors import BadArgument, StorageError, Unsafe, name_ranks
@@ -104,9 +104,9 @@ def check_visible(storage: Storage, world: World, path: str, *, nonce: str) -> N
 def _nonce_at(storage: Storage, path: str) -> str:
     """Return the nonce of the fence that this rank sees at ``path``, or a description of what it sees."""
     try:
-        found: str = json.loads(storage.get(path, most=fence.LARGEST))["nonce"]
+        found: str = parse_json(storage.get(path, most=fence.LARGEST))["nonce"]
     except StorageError as error:
         return str(error)
-    except (Unsafe, ValueError, LookupError, TypeError, RecursionError):
+    except (Unsafe, ValueError, LookupError, TypeError):
         return "the file there is not a fence"
     return found

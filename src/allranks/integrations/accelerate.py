@@ -14,6 +14,7 @@ from accelerate import Accelerator  # type: ignore[import-untyped]
 from accelerate.utils import DistributedType  # type: ignore[import-untyped]
 
 from allranks.checkpoint import agree
+from allranks.checkpoint.json_value import parse_json
 from allranks.consistency.verify import verify
 from allranks.digest import hasher_by_name
 from allranks.errors import (
@@ -252,9 +253,9 @@ def _newest_seal(folder: Path, step: int | None) -> dict[str, Any] | None:
         return None
     where = folder / f"step-{max(there) if step is None else step}" / SEAL
     try:
-        seal: dict[str, Any] = json.loads(LocalStorage(where.parent).get(SEAL, most=limits.metadata_limit()))
+        seal: dict[str, Any] = parse_json(LocalStorage(where.parent).get(SEAL, most=limits.metadata_limit()))
         return {name: seal[name] for name in ("step", "ranks", "files")}
-    except (NotAFile, Unsafe, ValueError, LookupError, TypeError, RecursionError) as error:
+    except (NotAFile, Unsafe, ValueError, LookupError, TypeError) as error:
         raise Damaged(f"{where} is not what Ranks.save_state writes ({error}).", path=str(where)) from error
     except NotThere:
         raise NotThere(

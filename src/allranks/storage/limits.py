@@ -39,6 +39,11 @@ def metadata_limit() -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
+def memory_of_host() -> int:
+    """Return the bytes of memory that this host has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def advice_on_limit() -> str:
     """Return the sentence that says how a user raises the limit."""
     return RAISE.format(limit=f"{metadata_limit():,}")

@@ -64,13 +64,24 @@ def checked_shape(values: Any) -> tuple[int, ...]:
 
 def new_array(name: str, stored: StoredArray) -> NDArray[Any]:
     """Return an empty array for a leaf. Raises Unsafe if this process has no memory for it: a file may claim any."""
+    check_memory(name, stored)
     try:
         return np.empty(stored.shape, DTYPES[stored.dtype])
     except (MemoryError, ValueError) as error:
-        raise Unsafe(
-            f"leaf {name!r:.200} is {stored}: there is no memory for an array of this size.",
-            remedy="Load it with into=, which each rank fills with its part.",
-        ) from error
+        raise _no_memory_error(name, stored) from error
+
+
+def check_memory(name: str, stored: StoredArray) -> None:
+    """Raise Unsafe if an array has more bytes than this host has memory."""
+    if math.prod(stored.shape) * DTYPES[stored.dtype].itemsize > limits.memory_of_host():
+        raise _no_memory_error(name, stored)
+
+
+def _no_memory_error(name: str, stored: StoredArray) -> Unsafe:
+    return Unsafe(
+        f"leaf {name!r:.200} is {stored}: expected at most the memory of this host, {limits.memory_of_host():,} bytes.",
+        remedy="Load it with into=, on ranks of which each holds a part.",
+    )
 
 
 def note_on_skipped(skipped_leaves: Mapping[str, str], *, introduction: str) -> tuple[str, ...]:

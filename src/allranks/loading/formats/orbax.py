@@ -6,7 +6,6 @@ missing chunk is an error if Orbax has recorded that it writes all chunks.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,23 +15,26 @@ import tensorstore as ts
 from allranks.arrays.base import FillTarget
 from allranks.arrays.cast import cast_into
 from allranks.arrays.leaves.numpy import DTYPES
+from allranks.checkpoint.json_value import parse_json
 from allranks.errors import Damaged, NotAFile, UnknownFormat, Unsafe
 from allranks.loading.fit import StoredArray
-from allranks.loading.formats.base import AGAIN, SourceDescription, Value
+from allranks.loading.formats.base import AGAIN, SourceDescription, Value, check_memory, checked_shape
 from allranks.storage import limits
 from allranks.storage.base import Storage
 
 METADATA = "_METADATA"
 # The bytes of an array that are read at once.
 _AT_ONCE = 64 << 20
+# What TensorStore raises for files that it cannot read.
+_REFUSED = (ValueError, OSError, LookupError, RuntimeError, TypeError, OverflowError)
 
 
 def open_folder(storage: Storage, folder: str) -> OrbaxSource:
     """Return the source for an Orbax item; ``folder`` is the path of its directory. Raises Damaged."""
     try:
-        tree = json.loads(storage.get(METADATA, most=limits.metadata_limit()))
+        tree = parse_json(storage.get(METADATA, most=limits.metadata_limit()))
         entries = [_decode_entry(entry) for entry in tree["tree_metadata"].values()]
-    except (NotAFile, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (NotAFile, ValueError, LookupError, TypeError, AttributeError) as error:
         raise Damaged(
             f"{storage.url}/{METADATA} is not valid metadata of Orbax ({error!s:.200}).", path=METADATA, remedy=AGAIN
         ) from error
@@ -101,7 +103,12 @@ class OrbaxSource:
             "Orbax", "the database's nodes, not the arrays: Orbax has no checksums of them"
         )
         self.values = values
-        opened = {name: driver.open_array(at) for name, at in arrays.items()}
+        try:
+            opened = {name: driver.open_array(at) for name, at in arrays.items()}
+        except _REFUSED as error:
+            raise Damaged(
+                f"{driver.folder}: its arrays cannot be opened: {error!s:.200}.", path=METADATA, remedy=AGAIN
+            ) from error
         self._opened = {name: self._result(future, name) for name, future in opened.items()}
         self.leaves = {name: self._stored(name, array) for name, array in self._opened.items()}
 
@@ -111,12 +118,22 @@ class OrbaxSource:
             raise UnknownFormat(
                 f"{self._driver.folder}: array {name!r} has the dtype {dtype}, which allranks does not know."
             )
-        return StoredArray(tuple(array.shape), dtype)
+        shape, chunk = tuple(array.shape), array.chunk_layout.read_chunk.shape or ()
+        if any(by > max(many, 1) for many, by in zip(shape, chunk, strict=False)):
+            # TensorStore would end the process if there is no memory for a chunk.
+            raise Damaged(
+                f"{self._driver.folder}: array {name!r:.200} has chunks of {list(chunk)}: expected at most its shape, "
+                f"{list(shape)}.",
+                leaf=name,
+                remedy=AGAIN,
+            )
+        check_memory(name, StoredArray(tuple(chunk), dtype))
+        return StoredArray(checked_shape(shape), dtype)
 
     def _result(self, future: Any, name: str) -> Any:
         try:
             return future.result()
-        except (ValueError, OSError, KeyError) as error:
+        except _REFUSED as error:
             text = str(error).partition(" [")[0]
             raise Damaged(f"{self._driver.folder}: array {name!r} cannot be read: {text}.", leaf=name) from error
 

@@ -57,12 +57,12 @@ class Global:
 _SET = "builtins.set"
 
 
-def ordered_dict(pairs: Any = ()) -> OrderedDict[Any, Any]:
+def ordered_dict(*args: Any) -> OrderedDict[Any, Any]:
     """Return an OrderedDict of pairs whose keys may be keys of a dict. Raises pickle.UnpicklingError."""
     found: OrderedDict[Any, Any] = OrderedDict()
-    if not isinstance(pairs, list | tuple):
-        raise pickle.UnpicklingError(f"an OrderedDict is made from a {type(pairs).__name__}: expected a list of pairs")
-    for pair in pairs:
+    if len(args) > 1 or not all(isinstance(pairs, list | tuple) for pairs in args):
+        raise pickle.UnpicklingError("an OrderedDict is made from something else than a list of pairs")
+    for pair in args[0] if args else ():
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise pickle.UnpicklingError("an OrderedDict is made from something else than pairs")
         found[_checked_key(pair[0])] = pair[1]
@@ -137,8 +137,8 @@ class PickleMachine:
     # Operations that are more than a line.
 
     def reduce(self) -> None:
-        args, function = self._stack.pop(), self._stack.pop()
-        self._call(function, args)
+        args = self._stack.pop()
+        self._call(self._stack.pop(), args)
 
     def make_object(self) -> None:
         first, *args = self._from_mark()
@@ -247,9 +247,8 @@ class PickleMachine:
     def push_tuple(self, size: int) -> None:
         if len(self._stack) < size:
             raise IndexError
-        parts = tuple(self._stack[len(self._stack) - size :])
-        del self._stack[len(self._stack) - size :]
-        self._stack.append(parts)
+        stack = self._stack
+        stack[len(stack) - size :] = [tuple(stack[len(stack) - size :])]
 
     def load_persistent(self, key: Any) -> None:
         self._stack.append(self._load_persistent(key))
@@ -339,16 +338,41 @@ def _operations() -> dict[int, Callable[[PickleMachine], None]]:
         table[code] = partial(machine.push, value=value)
     for width, codes in _SIZED.items():
         for code, function in codes:
-            table[code] = partial(_with_number, width=width, function=function)
+            table[code] = _with_number(width, function)
+    for width, get, put in ((1, pickle.BINGET, pickle.BINPUT), (4, pickle.LONG_BINGET, pickle.LONG_BINPUT)):
+        table[get], table[put] = _memo_operations(width)
     return {code[0]: function for code, function in table.items()}
 
 
-def _with_number(machine: PickleMachine, width: int, function: Callable[[PickleMachine, int], None]) -> None:
-    function(machine, machine._number(width))
+def _with_number(width: int, function: Callable[[PickleMachine, int], None]) -> Callable[[PickleMachine], None]:
+    """Return an operation whose argument is a number of ``width`` bytes. A number may be cut off at the end."""
+
+    def operation(machine: PickleMachine) -> None:
+        begin = machine._at
+        machine._at = end = begin + width
+        function(machine, int.from_bytes(machine._data[begin:end], "little"))
+
+    return operation
+
+
+def _memo_operations(width: int) -> tuple[Callable[[PickleMachine], None], Callable[[PickleMachine], None]]:
+    """Return GET and PUT with places of ``width`` bytes: half of the operations of a pickle, so they call nothing."""
+
+    def get(machine: PickleMachine) -> None:
+        begin = machine._at
+        machine._at = end = begin + width
+        machine._stack.append(machine._memo[int.from_bytes(machine._data[begin:end], "little")])
+
+    def put(machine: PickleMachine) -> None:
+        begin = machine._at
+        machine._at = end = begin + width
+        machine._memo[int.from_bytes(machine._data[begin:end], "little")] = machine._stack[-1]
+
+    return get, put
 
 
 def _text(machine: PickleMachine, size: int) -> None:
-    machine.push(machine._take(size).decode())
+    machine._stack.append(machine._take(size).decode())
 
 
 def _bytes(machine: PickleMachine, size: int) -> None:
@@ -359,16 +383,12 @@ def _bytes(machine: PickleMachine, size: int) -> None:
 _SIZED: dict[int, Iterable[tuple[bytes, Callable[[PickleMachine, int], None]]]] = {
     1: [
         (pickle.BININT1, PickleMachine.push),
-        (pickle.BINGET, PickleMachine.get),
-        (pickle.BINPUT, PickleMachine.put),
         (pickle.SHORT_BINUNICODE, _text),
         (pickle.SHORT_BINSTRING, _text),
         (pickle.SHORT_BINBYTES, _bytes),
     ],
     2: [(pickle.BININT2, PickleMachine.push)],
     4: [
-        (pickle.LONG_BINGET, PickleMachine.get),
-        (pickle.LONG_BINPUT, PickleMachine.put),
         (pickle.BINUNICODE, _text),
         (pickle.BINSTRING, _text),
         (pickle.BINBYTES, _bytes),

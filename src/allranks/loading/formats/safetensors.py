@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from allranks.checkpoint.dtypes import DTYPES
+from allranks.checkpoint.json_value import parse_json
 from allranks.errors import Damaged, Unsafe
 from allranks.loading.fit import StoredArray
 from allranks.loading.formats.base import FileBlob, SourceDescription, checked_shape, shorten
@@ -44,8 +44,8 @@ def _quantization_config(storage: Storage) -> dict[str, Any]:
     if size is None or size > _MOST_CONFIG:
         return {}
     try:
-        found = json.loads(storage.get(_CONFIG, most=_MOST_CONFIG))["quantization_config"]
-    except (ValueError, RecursionError, KeyError, TypeError, Unsafe):
+        found = parse_json(storage.get(_CONFIG, most=_MOST_CONFIG))["quantization_config"]
+    except (ValueError, KeyError, TypeError, Unsafe):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -59,19 +59,12 @@ def read_header(blob: FileBlob) -> tuple[dict[str, Any], int]:
         )
     text = blob.read(8, length, content="the header")
     try:
-        header = json.loads(text, object_pairs_hook=_dict_with_unique_keys)
-    except (ValueError, RecursionError) as error:
-        raise blob.damaged_error(f"its header is not a JSON object ({error})") from error
+        header = parse_json(text)
+    except ValueError as error:
+        raise blob.damaged_error(f"its header is not a JSON object ({error!s:.200})") from error
     if not isinstance(header, dict):
         raise blob.damaged_error("its header is not a JSON object")
     return header, 8 + length
-
-
-def _dict_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name occurs twice")
-    return found
 
 
 def _add_tensors(catalog: ByteCatalog, blob: FileBlob) -> None:
@@ -121,11 +114,9 @@ def _are_positions(*numbers: Any) -> bool:
 def read_index(blob: FileBlob) -> dict[str, str]:
     """Return the file name of each tensor, from ``*.index.json``. Raises Damaged, Unsafe."""
     try:
-        index = json.loads(blob.read(0, blob.size, content="the index"), object_pairs_hook=_dict_with_unique_keys)[
-            "weight_map"
-        ]
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
-        raise blob.damaged_error(f"it is not an index of Hugging Face ({error})") from error
+        index = parse_json(blob.read(0, blob.size, content="the index"))["weight_map"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise blob.damaged_error(f"it is not an index of Hugging Face ({error!s:.200})") from error
     if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
         raise blob.damaged_error("its 'weight_map' does not map names to files")
     for name in dict.fromkeys(index.values()):
