@@ -155,6 +155,8 @@ def test_what_cannot_be_is_refused(
     for leaves in ({"a": 1, "a/b": 2}, {"a/b": 1, "a": 2}):
         with pytest.raises(AllranksError, match="a nested dict cannot hold both"):
             convert.tree_of(leaves)
+    with pytest.raises(AllranksError, match="has 4,999 levels: expected at most 200 in a nested dict"):
+        convert.tree_of({"/".join(["a"] * 5000): 1})
     monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
     monkeypatch.delitem(sys.modules, "allranks.checkpoint.foreign.jax", raising=False)
     assert "--to orbax needs orbax-checkpoint, which cannot be imported" in refused("--to", "orbax")

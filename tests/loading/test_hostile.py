@@ -292,9 +292,14 @@ def test_lies_in_the_metadata_of_dcp(tmp_path: Path) -> None:
     def larger(metadata: Any, _: Any) -> None:
         metadata.state_dict_metadata["w"].size = torch.Size([8, 2])
 
+    def overlapping(metadata: Any, info: Any) -> None:
+        other = next(one for index, one in metadata.storage_data.items() if index.fqn == "v")
+        info.offset = other.offset + 1
+
     for change, says in (
+        (overlapping, "two shards have the bytes from"),
         (elsewhere, "expected a file in its folder"),
-        (beyond, "would be bytes"),
+        (beyond, "would be bytes|two shards have the bytes from"),
         (reshaped, "expected a contiguous"),
     ):
         lie(change)

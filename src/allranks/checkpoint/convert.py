@@ -25,7 +25,7 @@ from allranks.checkpoint.manifest import Manifest
 from allranks.errors import AllranksError, AlreadyThere, CannotStore, StorageError
 from allranks.extent import Extent
 from allranks.failure import text_of
-from allranks.storage import deletion
+from allranks.storage import deletion, limits
 
 Write = Callable[[Any, Path], None]
 # The paths of the files of an export that is a folder: nothing else is ever replaced.
@@ -194,6 +194,12 @@ def tree_of(leaves: Mapping[str, Any]) -> Any:
     tree: dict[str, Any] = {}
     for path, leaf in leaves.items():
         *parents, last = path.split("/")
+        if len(parents) > limits.DEPTH:
+            raise CannotStore(
+                f"leaf {path[:80]!r}... has {len(parents):,} levels: expected at most {limits.DEPTH} in a nested dict.",
+                leaf=path,
+                remedy="Export it to safetensors, which has names in place of nested dicts.",
+            )
         node = tree
         for name in parents:
             node = node.setdefault(name, {})

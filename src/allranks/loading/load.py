@@ -28,7 +28,7 @@ from allranks.extent import Extent
 from allranks.gate.log import log
 from allranks.loading.dequantize import DequantizedSource
 from allranks.loading.fit import FitResult, LeafAmount, StoredArray, fit_leaves, fit_values, mark_allowed
-from allranks.loading.formats.base import CheckpointSource, new_array
+from allranks.loading.formats.base import CheckpointSource, bytes_of, check_memory, new_array
 from allranks.loading.formats.detect import open_source
 from allranks.loading.quantized import find_quantized, quantized_advice, quantized_by_path, quantized_note
 from allranks.loading.rename_suggestions import suggest_rename
@@ -343,6 +343,7 @@ def _template_of_file(source: CheckpointSource, key: str | None) -> dict[str, An
     names = names_below_key([*source.leaves, *source.values], key or "")
     arrays = {name: source.leaves[full] for name, full in names.items() if full in source.leaves}
     values = {name: source.values[full] for name, full in names.items() if full in source.values}
+    check_memory("all arrays of the file", sum(map(bytes_of, arrays.values())))
     return {name: new_array(name, one) for name, one in arrays.items()} | values
 
 

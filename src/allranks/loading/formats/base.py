@@ -63,23 +63,26 @@ def checked_shape(values: Any) -> tuple[int, ...]:
 
 
 def new_array(name: str, stored: StoredArray) -> NDArray[Any]:
-    """Return an empty array for a leaf. Raises Unsafe if this process has no memory for it: a file may claim any."""
-    check_memory(name, stored)
+    """Return an empty array for a leaf. Raises Unsafe if NumPy cannot make it: a file may claim any shape."""
     try:
         return np.empty(stored.shape, DTYPES[stored.dtype])
     except (MemoryError, ValueError) as error:
-        raise _no_memory_error(name, stored) from error
+        raise _no_memory_error(f"leaf {name!r:.200}", bytes_of(stored)) from error
 
 
-def check_memory(name: str, stored: StoredArray) -> None:
-    """Raise Unsafe if an array has more bytes than this host has memory."""
-    if math.prod(stored.shape) * DTYPES[stored.dtype].itemsize > limits.memory_of_host():
-        raise _no_memory_error(name, stored)
+def bytes_of(stored: StoredArray) -> int:
+    return math.prod(stored.shape) * DTYPES[stored.dtype].itemsize
 
 
-def _no_memory_error(name: str, stored: StoredArray) -> Unsafe:
+def check_memory(what: str, nbytes: int) -> None:
+    """Raise Unsafe if ``what``, of so many bytes, does not fit into the memory of this host."""
+    if nbytes > limits.memory_of_host():
+        raise _no_memory_error(what, nbytes)
+
+
+def _no_memory_error(what: str, nbytes: int) -> Unsafe:
     return Unsafe(
-        f"leaf {name!r:.200} is {stored}: expected at most the memory of this host, {limits.memory_of_host():,} bytes.",
+        f"{what} would have {nbytes:,} bytes: expected at most {limits.memory_of_host():,}, the memory of this host.",
         remedy="Load it with into=, on ranks of which each holds a part.",
     )
 

@@ -7,6 +7,7 @@ in it is executed. Each shard is a small zip archive inside a ``.distcp`` file.
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,7 +22,7 @@ from allranks.loading.formats.base import AGAIN, FileBlob, SourceDescription, Va
 from allranks.loading.formats.catalog import ByteCatalog
 from allranks.loading.formats.pickle_machine import InertObject
 from allranks.loading.formats.pt import CheckedSource, data_records, read_pickle
-from allranks.loading.formats.unpickle import StridedTensor, unpickle_inertly
+from allranks.loading.formats.unpickle import FlatLeaves, StridedTensor, unpickle_inertly
 from allranks.storage import limits
 from allranks.storage.base import Storage
 
@@ -32,8 +33,8 @@ def open_folder(storage: Storage) -> CheckedSource:
     """Return the source for a directory of torch.distributed.checkpoint. Raises Damaged, Unsafe."""
     metadata = _read_metadata(storage)
     planned = metadata.of("planner_data")
-    archives = _ShardArchives(storage)
     places = _storage_places(storage, metadata)
+    archives = _ShardArchives(storage, places)
     for fqn, entry in _metadata_entries(storage, metadata):
         name = _name_of_path(planned.get(fqn) if isinstance(planned, dict) else None) or fqn
         if entry.named.endswith(".TensorStorageMetadata"):
@@ -102,7 +103,17 @@ def _storage_places(storage: Storage, metadata: InertObject) -> Places:
         offset = index.of("offset")
         place = _checked_integers(storage, offset) if isinstance(offset, tuple) else None
         found[fqn, place] = name, begin, size
+    _refuse_overlaps(storage, found)
     return found
+
+
+def _refuse_overlaps(storage: Storage, places: Places) -> None:
+    """Raise Damaged if two shards have common bytes: each would be read as an archive of its own, again and again."""
+    end, before = 0, ""
+    for name, begin, size in sorted({*places.values()}):
+        if name == before and begin < end:
+            raise _damaged_error(storage, f"two shards have the bytes from {begin} on of {name!r:.200}")
+        end, before = begin + size, name
 
 
 def _is_info(info: Any) -> bool:
@@ -150,12 +161,14 @@ def _shards_of_entry(
 class _ShardArchives:
     """The shards that were found in a directory. Each shard is an archive of its own."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, places: Places) -> None:
         self._storage = storage
         self._catalog = ByteCatalog()
         self._files: dict[str, FileBlob] = {}
         self._kept: dict[int, list[ArchiveRecord]] = {}
         self._values: dict[str, Value] = {}
+        self._uses = Counter(places.values())
+        self._read: dict[tuple[str, int, int], tuple[Mapping[str, ArchiveRecord], FlatLeaves]] = {}
 
     def add_shard(self, name: str, stored: StoredArray, shards: list[tuple[Extent, tuple[str, int, int]]]) -> None:
         runs = []
@@ -173,8 +186,8 @@ class _ShardArchives:
 
     def _data_of(self, blob: FileBlob, number: int, name: str, stored: StoredArray, extent: Extent) -> int:
         """Return the position in its file at which the data of a shard begins. Raises Damaged."""
-        archive = read_records(blob)
-        tensor = read_pickle(blob, archive).tensors.get("")
+        archive, flat = self._read_archive(blob)
+        tensor = flat.tensors.get("")
         if tensor is None or (tensor.shape, tensor.dtype) != (extent.shape, stored.dtype) or not _is_plain(tensor):
             found = (
                 "no tensor" if tensor is None else f"{tensor.dtype}{list(tensor.shape)} with strides {tensor.stride}"
@@ -196,8 +209,19 @@ class _ShardArchives:
         blob = self._blob(file).sub_blob(begin, size, content=f"the value {name!r}")
         if blob.read(0, min(4, size), content="a value") != b"PK\3\4":
             return
-        values = read_pickle(blob, read_records(blob)).values  # a list without tensors is a value
+        values = self._read_archive(blob)[1].values  # a list without tensors is a value
         self._values.update({f"{name}/{path}" if path else name: value for path, value in values.items()})
+
+    def _read_archive(self, blob: FileBlob) -> tuple[Mapping[str, ArchiveRecord], FlatLeaves]:
+        """Return the records of a shard, and its leaves. A shard of several leaves is read once."""
+        place = (blob.name, blob.begin, blob.size)
+        if place in self._read:
+            return self._read[place]
+        archive = read_records(blob)
+        found = archive, read_pickle(blob, archive)
+        if self._uses[place] > 1:
+            self._read[place] = found
+        return found
 
     def _blob(self, file: str) -> FileBlob:
         if file not in self._files:

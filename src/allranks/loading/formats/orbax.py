@@ -18,7 +18,7 @@ from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint.json_value import parse_json
 from allranks.errors import Damaged, NotAFile, UnknownFormat, Unsafe
 from allranks.loading.fit import StoredArray
-from allranks.loading.formats.base import AGAIN, SourceDescription, Value, check_memory, checked_shape
+from allranks.loading.formats.base import AGAIN, SourceDescription, Value, bytes_of, check_memory, checked_shape
 from allranks.storage import limits
 from allranks.storage.base import Storage
 
@@ -127,7 +127,7 @@ class OrbaxSource:
                 leaf=name,
                 remedy=AGAIN,
             )
-        check_memory(name, StoredArray(tuple(chunk), dtype))
+        check_memory(f"a chunk of array {name!r:.200}", bytes_of(StoredArray(tuple(chunk), dtype)))
         return StoredArray(checked_shape(shape), dtype)
 
     def _result(self, future: Any, name: str) -> Any:
