@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from allranks.launch.accelerators import count_accelerators
-from allranks.launch.hosts.facts import command_of, facts_of
+from allranks.launch.hosts.facts import PACKAGES, command_of, facts_of
 from allranks.launch.job import Job, Module, Script
 
 
@@ -31,6 +33,12 @@ def test_a_rank_for_each_gpu_and_one_for_a_tpu_host(
     for name in files:
         (tmp_path / name).touch()
     assert count_accelerators(environ, devices=tmp_path) == count
+
+
+def test_the_versions_are_those_that_python_knows() -> None:
+    facts = facts_of(Job(Module("train"), 2))
+    known = {package: version(package) for package in PACKAGES if find_spec(package)}
+    assert {package: facts[f"the version of {package}"] for package in known} == known
 
 
 def test_another_content_of_the_script_is_another_fact(tmp_path: Path) -> None:

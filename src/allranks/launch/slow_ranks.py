@@ -10,7 +10,6 @@ several times in it: while they wait for one long step, each look finds the same
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -117,13 +116,13 @@ def _gain(before: WaitReport, now: WaitReport) -> WaitReport:
 def _median_without(ordered: Sequence[float], one: float) -> float:
     rest = list(ordered)
     rest.remove(one)
-    return statistics.median(rest) if rest else one
+    return (rest[(len(rest) - 1) // 2] + rest[len(rest) // 2]) / 2 if rest else one
 
 
 def _describe(group: Sequence[SlowRank], host: str, *, is_host: bool) -> str:
     names = name_ranks(one.rank for one in group)
     who = f"host {host} ({names})" if is_host else f"{names} (host {host})"
-    mine, others = (statistics.mean(part) for part in zip(*((one.share, one.median) for one in group), strict=True))
+    mine, others = (sum(part) / len(group) for part in zip(*((one.share, one.median) for one in group), strict=True))
     seconds = max(one.seconds for one in group)
     return (
         f"SLOW: {who} is late: in collectives it waits {mine:.0%} of the time, the other ranks {others:.0%}; "
