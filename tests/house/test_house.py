@@ -36,7 +36,7 @@ FLOOR = {
             "program",
             "messages",
             "settings",
-            "node_list",
+            "engine_variables",
             "source",
             "storage",
             "agent",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from allranks.engine_variables import hosts_of_node_list
 from allranks.errors import ContradictingSigns
 from allranks.launch.hosts.place import CANDIDATES, HostOptions, HostPlace, note_of, place_of
-from allranks.node_list import hosts_of_node_list
 
 SLURM = {
     "SLURM_JOB_ID": "7",

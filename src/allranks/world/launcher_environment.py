@@ -17,15 +17,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
+from allranks.engine_variables import in_interactive_step, in_slurm_step, read_number
 from allranks.errors import AllranksError, BarrierTimeout, ContradictingSigns, StoreError
 from allranks.world.rendezvous_address import rendezvous_address
 
 FRAMEWORKS = ("jax", "torch")
 _NO_FRAMEWORK = 'Install one here: pip install "allranks[jax]" or "allranks[torch]".'
 _ALONE = 'or say that this process works alone: allranks.init(backend="single")'
-# Step numbers from here on are Slurm's own: the batch script, the interactive shell, extern.
-_FIRST_SPECIAL_STEP = 0xFFFFFFF0
-_INTERACTIVE_STEP = 0xFFFFFFFA
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +169,7 @@ def launchers_of(environ: Mapping[str, str]) -> tuple[LauncherVariables, ...]:
         for name, rank, size, local in plain
         if rank in environ and size in environ and (name != "torchrun" or "MASTER_ADDR" in environ)
     ]
-    if _in_slurm_step(environ):
+    if in_slurm_step(environ):
         size = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in environ else "SLURM_NTASKS"
         found.append(_read_launcher(environ, "Slurm", "SLURM_PROCID", size, "SLURM_LOCALID"))
     return tuple(found)
@@ -186,10 +184,6 @@ def _read_launcher(environ: Mapping[str, str], name: str, rank: str, size: str, 
             remedy=f"Correct or unset {rank} and {size}.",
         )
     return LauncherVariables(name, r, s, evidence, _number_of_variable(environ, local) if local in environ else None)
-
-
-def _in_slurm_step(environ: Mapping[str, str]) -> bool:
-    return "SLURM_PROCID" in environ and 0 <= _slurm_step(environ) < _FIRST_SPECIAL_STEP
 
 
 def _refuse_lost_processes(inner: LauncherVariables, others: Iterable[LauncherVariables]) -> None:
@@ -234,7 +228,7 @@ def _refuse_child(launcher: LauncherVariables | None, *, is_importing: bool) -> 
 def _refuse_batch_script(environ: Mapping[str, str]) -> None:
     """Raise ContradictingSigns in a Slurm batch script: it has Slurm's task count, but is one process and no step."""
     tasks = _number_of_variable(environ, "SLURM_NTASKS", 1)
-    if tasks == 1 or "SLURM_PROCID" not in environ or _slurm_step(environ) == _INTERACTIVE_STEP:
+    if tasks == 1 or "SLURM_PROCID" not in environ or in_interactive_step(environ):
         return
     raise ContradictingSigns(
         f"Slurm says {tasks} tasks (SLURM_NTASKS), but this process was not started by srun (it is in no job step): "
@@ -349,15 +343,5 @@ def _module_of(name: str) -> str:
 
 
 def _number_of_variable(environ: Mapping[str, str], name: str, default: int = -1) -> int:
-    text = environ.get(name, "")
-    if not text:
-        return default
-    try:
-        return int(text)
-    except ValueError:
-        raise ContradictingSigns(f"{name}={text!r} is not a number.", remedy=f"Correct or unset {name}.") from None
-
-
-def _slurm_step(environ: Mapping[str, str]) -> int:
-    """Return the number of the Slurm step that this process is in, or -1 if it is in none."""
-    return _number_of_variable(environ, "SLURM_STEP_ID", -1)
+    found = read_number(environ, name)
+    return default if found is None else found

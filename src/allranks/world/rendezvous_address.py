@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from allranks.node_list import hosts_of_node_list
+from allranks.engine_variables import hosts_of_node_list, mpi_job, mpirun_host
 
 # Below the ports that JAX's own detections pick from (61440 and up): a job may use both frameworks. A prime number of
 # them, so that job numbers that differ by a power of two spread.
@@ -49,14 +49,11 @@ def _mpi_address(environ: Mapping[str, str], size: int) -> str | None:
 
     JAX's own detection takes that host too. By default rank 0 is there; if it is not, it raises.
     """
-    mpirun = re.search(r"^(\d+)\..*?tcp6?://(\[[^,\]]+|[^,:]+)", environ.get("OMPI_MCA_orte_hnp_uri", ""))
-    job = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid") or (mpirun[1] if mpirun else "0")
-    port = _FIRST_PORT + int(re.sub(r"[^0-9]", "", job) or 0) % _PORTS
+    port = _FIRST_PORT + int(re.sub(r"[^0-9]", "", mpi_job(environ)) or 0) % _PORTS
     if environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") == str(size):
         return f"127.0.0.1:{port}"
-    if mpirun is None:
-        return None
-    return f"{mpirun[2]}{']' if mpirun[2].startswith('[') else ''}:{port}"
+    host = mpirun_host(environ)
+    return None if host is None else f"{host}:{port}"
 
 
 def first_host(nodes: str) -> str:

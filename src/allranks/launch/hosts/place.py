@@ -17,21 +17,18 @@ outer one with more hosts contradicts it. Options override variables only where 
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from allranks.engine_variables import hosts_of_node_list, in_slurm_step, mpi_job, mpirun_host, read_number
 from allranks.errors import ContradictingSigns
-from allranks.node_list import hosts_of_node_list
 
 # Where the launchers meet if nobody says at which port: one of a few, drawn by the job's name, so that two jobs of one
 # host rarely try the same. Below the ports that the kernel, torch and JAX choose.
 FIRST_PORT, PORTS, CANDIDATES = 20000, 9973, 8
 USUAL_PORT = 29400
 JOB_KEY = "ALLRANKS_JOB_KEY"
-# Step numbers from here on are Slurm's own: the batch script, the interactive shell, extern.
-_FIRST_SPECIAL_STEP = 0xFFFFFFF0
 ALONE = "`--hosts 1` runs on this host alone."
 
 
@@ -104,8 +101,8 @@ def place_of(options: HostOptions, environ: Mapping[str, str]) -> HostPlace | No
 
 def note_of(environ: Mapping[str, str]) -> str:
     """Return a line for a job that has several hosts, of which `allranks run` was started on one; "" otherwise."""
-    nodes = _number(environ, "SLURM_JOB_NUM_NODES", 1)
-    if nodes == 1 or _is_step(environ):
+    nodes = read_number(environ, "SLURM_JOB_NUM_NODES", 1)
+    if nodes == 1 or in_slurm_step(environ):
         return ""
     return (
         f"Slurm gave this job {nodes} hosts, and allranks run was started on one of them: "
@@ -166,16 +163,16 @@ def _split_address(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _kubeflow(environ: Mapping[str, str]) -> _EngineVariables | None:
-    hosts = _number(environ, "PET_NNODES")
+    hosts = read_number(environ, "PET_NNODES")
     if hosts is None:
         return None
-    number, master = _number(environ, "PET_NODE_RANK"), environ.get("PET_MASTER_ADDR")
+    number, master = read_number(environ, "PET_NODE_RANK"), environ.get("PET_MASTER_ADDR")
     evidence = f"Kubeflow says host {number} of {hosts} (PET_NODE_RANK, PET_NNODES)"
-    return _EngineVariables("Kubeflow", evidence, number, hosts, master, _number(environ, "PET_MASTER_PORT"))
+    return _EngineVariables("Kubeflow", evidence, number, hosts, master, read_number(environ, "PET_MASTER_PORT"))
 
 
 def _indexed_job(environ: Mapping[str, str]) -> _EngineVariables | None:
-    number = _number(environ, "JOB_COMPLETION_INDEX")
+    number = read_number(environ, "JOB_COMPLETION_INDEX")
     if number is None:
         return None
     jobset, job = environ.get("JOBSET_NAME"), environ.get("REPLICATED_JOB_NAME")
@@ -185,31 +182,30 @@ def _indexed_job(environ: Mapping[str, str]) -> _EngineVariables | None:
 
 
 def _open_mpi(environ: Mapping[str, str]) -> _EngineVariables | None:
-    rank, size = _number(environ, "OMPI_COMM_WORLD_RANK"), _number(environ, "OMPI_COMM_WORLD_SIZE")
+    rank, size = read_number(environ, "OMPI_COMM_WORLD_RANK"), read_number(environ, "OMPI_COMM_WORLD_SIZE")
     if rank is None or size is None or size == 1:
         return None
     evidence = f"Open MPI says process {rank} of {size} (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)"
-    _refuse_several_launchers(evidence, _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE", 1), "--npernode 1")
-    addresses = re.search(r"tcp6?://([^,:]+)", environ.get("OMPI_MCA_orte_hnp_uri", ""))
-    job = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid") or ""
-    return _EngineVariables("Open MPI", evidence, rank, size, addresses[1] if addresses else None, job=job)
+    _refuse_several_launchers(evidence, read_number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE", 1), "--npernode 1")
+    host = mpirun_host(environ)
+    return _EngineVariables("Open MPI", evidence, rank, size, host and host.strip("[]"), job=mpi_job(environ))
 
 
 def _pmi(environ: Mapping[str, str]) -> _EngineVariables | None:
-    rank, size = _number(environ, "PMI_RANK"), _number(environ, "PMI_SIZE")
+    rank, size = read_number(environ, "PMI_RANK"), read_number(environ, "PMI_SIZE")
     if rank is None or size is None or size == 1:
         return None
     evidence = f"PMI says process {rank} of {size} (PMI_RANK, PMI_SIZE)"
-    _refuse_several_launchers(evidence, _number(environ, "MPI_LOCALNRANKS", 1), "-ppn 1")
+    _refuse_several_launchers(evidence, read_number(environ, "MPI_LOCALNRANKS", 1), "-ppn 1")
     return _EngineVariables("PMI", evidence, rank, size)
 
 
 def _slurm(environ: Mapping[str, str]) -> _EngineVariables | None:
-    if not _is_step(environ):
+    if not in_slurm_step(environ):
         return None
-    hosts = _number(environ, "SLURM_STEP_NUM_NODES", _number(environ, "SLURM_NNODES", 1))
-    tasks = _number(environ, "SLURM_STEP_NUM_TASKS", _number(environ, "SLURM_NTASKS", 1))
-    number = _number(environ, "SLURM_NODEID")
+    hosts = read_number(environ, "SLURM_STEP_NUM_NODES", read_number(environ, "SLURM_NNODES", 1))
+    tasks = read_number(environ, "SLURM_STEP_NUM_TASKS", read_number(environ, "SLURM_NTASKS", 1))
+    number = read_number(environ, "SLURM_NODEID")
     evidence = f"Slurm says node {number} of {hosts} (SLURM_NODEID, SLURM_STEP_NUM_NODES)"
     if hosts is not None and tasks is not None and tasks > hosts:
         several = f"Slurm started {tasks} tasks on {hosts} hosts (SLURM_STEP_NUM_TASKS)"
@@ -220,20 +216,23 @@ def _slurm(environ: Mapping[str, str]) -> _EngineVariables | None:
 
 
 def _skypilot(environ: Mapping[str, str]) -> _EngineVariables | None:
-    number, addresses = _number(environ, "SKYPILOT_NODE_RANK"), environ.get("SKYPILOT_NODE_IPS", "").split()
+    number, addresses = read_number(environ, "SKYPILOT_NODE_RANK"), environ.get("SKYPILOT_NODE_IPS", "").split()
     if number is None or not addresses:
         return None
-    hosts = _number(environ, "SKYPILOT_NUM_NODES", len(addresses))
+    hosts = read_number(environ, "SKYPILOT_NUM_NODES", len(addresses))
     evidence = f"SkyPilot says host {number} of {hosts} (SKYPILOT_NODE_RANK, SKYPILOT_NUM_NODES)"
     job = environ.get("SKYPILOT_TASK_ID", "")
     return _EngineVariables("SkyPilot", evidence, number, hosts, addresses[0], job=job, names=tuple(addresses))
 
 
 def _tpu(environ: Mapping[str, str]) -> _EngineVariables | None:
-    worker, names = _number(environ, "TPU_WORKER_ID"), environ.get("TPU_WORKER_HOSTNAMES", "").split(",")
+    worker, names = read_number(environ, "TPU_WORKER_ID"), environ.get("TPU_WORKER_HOSTNAMES", "").split(",")
     if worker is None or not names[0]:
         return None
-    slices, number = _number(environ, "MEGASCALE_NUM_SLICES", 1) or 1, _number(environ, "MEGASCALE_SLICE_ID", 0) or 0
+    slices, number = (
+        read_number(environ, "MEGASCALE_NUM_SLICES", 1) or 1,
+        read_number(environ, "MEGASCALE_SLICE_ID", 0) or 0,
+    )
     first = environ.get("MEGASCALE_COORDINATOR_ADDRESS", names[0]).partition(":")[0]
     hosts = slices * len(names)
     host = number * len(names) + worker
@@ -242,11 +241,11 @@ def _tpu(environ: Mapping[str, str]) -> _EngineVariables | None:
 
 
 def _any(environ: Mapping[str, str]) -> _EngineVariables | None:
-    number, hosts = _number(environ, "NODE_RANK"), _number(environ, "NNODES")
+    number, hosts = read_number(environ, "NODE_RANK"), read_number(environ, "NNODES")
     if number is None or hosts is None:
         return None
     evidence = f"NODE_RANK and NNODES say host {number} of {hosts}"
-    port = _number(environ, "MASTER_PORT", USUAL_PORT)
+    port = read_number(environ, "MASTER_PORT", USUAL_PORT)
     return _EngineVariables("NODE_RANK", evidence, number, hosts, environ.get("MASTER_ADDR"), port)
 
 
@@ -268,18 +267,3 @@ def _refuse_several_launchers(evidence: str, on_a_host: int | None, remedy: str)
             f"{evidence}, and each of them is an allranks run: expected one on each host, found several.",
             remedy=f"Start one process on each host ({remedy}), and give the number of its ranks to allranks run -n.",
         )
-
-
-def _is_step(environ: Mapping[str, str]) -> bool:
-    step = _number(environ, "SLURM_STEP_ID")
-    return "SLURM_PROCID" in environ and step is not None and 0 <= step < _FIRST_SPECIAL_STEP
-
-
-def _number(environ: Mapping[str, str], name: str, default: int | None = None) -> int | None:
-    text = environ.get(name, "")
-    if not text:
-        return default
-    try:
-        return int(text)
-    except ValueError:
-        raise ContradictingSigns(f"{name}={text!r} is not a number.", remedy=f"Correct or unset {name}.") from None
