@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,21 +67,24 @@ def blocks(draw: st.DrawFn, depth: int = 3, *, leaves: tuple[str, ...], exits: b
                 lines.append("else:")
                 lines += [f"    {line}" for line in draw(blocks(depth - 1, leaves=leaves, exits=exits))]
         elif kind == "for":
-            lines += ["for _ in [1, 2]:", *(f"    {line}" for line in inside)]
+            lines += ["for _ in rounds():", *(f"    {line}" for line in inside)]
         else:
             lines += ["try:", *(f"    {line}" for line in inside), "finally:", "    pass"]
     return lines
 
 
-def program(body: list[str]) -> str:
-    """Return a program whose function ``work`` has this body."""
+def program(*bodies: list[str]) -> str:
+    """Return a program whose function ``work`` has the last body; the others are those of ``helper0``, ``helper1``."""
     lines = ["flag, other, world = True, False, dist.get_world_size()", "def is_main():", "    return rank == 0"]
-    lines += ["def work():", *(f"    {line}" for line in body), "work()", ""]
+    for at, body in enumerate(bodies[:-1]):
+        lines += [f"def helper{at}():", *(f"    {line}" for line in body)]
+    lines += ["def work():", *(f"    {line}" for line in bodies[-1]), "work()", ""]
     return HEAD + "\n".join(lines)
 
 
 def run(text: str, role: int) -> list[str]:
-    """Run a program for one role, and return what it calls: ``barrier``, ``all_reduce``, ``open NAME``."""
+    """Run a program for one role, and return what it calls: ``barrier``, ``all_reduce``, ``open NAME``; what is called
+    in a loop stands between brackets."""
     rank, local = ROLES[role]
     calls: list[str] = []
     dist = SimpleNamespace(
@@ -94,6 +98,14 @@ def run(text: str, role: int) -> list[str]:
         "torch.distributed": SimpleNamespace(distributed=dist),
     }
 
+    def rounds() -> Iterator[int]:
+        calls.append("(")
+        yield from (1, 2)
+        if calls[-1] == "(":
+            calls.pop()
+        else:
+            calls.append(")")
+
     def find(name: str, *_: Any) -> Any:
         return modules[name]
 
@@ -101,6 +113,9 @@ def run(text: str, role: int) -> list[str]:
         calls.append(f"open {name}")
 
     # `import torch.distributed as dist` takes the attribute `distributed` of what the import gives.
-    names = {"__builtins__": {**vars(builtins), "__import__": find, "open": write}, "__name__": "__main__"}
+    names = {
+        "__builtins__": {**vars(builtins), "__import__": find, "open": write, "rounds": rounds},
+        "__name__": "__main__",
+    }
     exec(compile(text, "train.py", "exec"), names)
     return calls

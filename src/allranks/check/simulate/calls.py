@@ -141,6 +141,11 @@ class Calls:
             return value.about
         return value
 
+    def leave(self, frame: Frame, value: Value, node: ast.AST) -> None:
+        """Call ``__exit__`` of a context of the project."""
+        if isinstance(value, Object) and isinstance(method := value.cls.find("__exit__"), Function):
+            self.invoke(frame, method.with_receiver(value), Given(node, (NONE, NONE, NONE)))
+
     def decorated(self, frame: Frame, value: Value, decorator: ast.expr) -> Value:
         """Return what a decorator makes of a function."""
         made = self.simulator.expressions.value(frame, decorator.func if isinstance(decorator, ast.Call) else decorator)

@@ -178,10 +178,16 @@ class Expressions:
         result: Value | None = None
         for op, part in zip(node.ops, node.comparators, strict=True):
             right = self.value(frame, part)
-            one = arithmetic.compare(op, left, right)
+            one = self._in_environment(op, left, right) or arithmetic.compare(op, left, right)
             result = one if result is None else lift(_both, result, one)
             left = right
         return result if result is not None else ANYTHING
+
+    def _in_environment(self, op: ast.cmpop, left: Value, right: Value) -> Value | None:
+        """Return whether a variable with a rank or a size is set: the launcher sets it."""
+        if right != Library("os.environ") or not isinstance(op, ast.In | ast.NotIn):
+            return None
+        return Const(isinstance(op, ast.In)) if self.simulator.library.environment(left) is not None else None
 
     def _bool(self, frame: Frame, node: ast.BoolOp) -> Value:
         conjunction = isinstance(node.op, ast.And)

@@ -191,15 +191,19 @@ class Flow:
 
     def _with(self, frame: Frame, node: ast.With) -> None:
         before = frame.ordered
+        entered: list[tuple[Value, ast.expr]] = []
         for item in node.items:
             at = len(frame.trace)
             value = self.simulator.expressions.value(frame, item.context_expr)
-            entered = self.simulator.calls.enter(frame, value, item.context_expr)
+            given = self.simulator.calls.enter(frame, value, item.context_expr)
+            entered.append((value, item.context_expr))
             frame.ordered += self.simulator.library.orders(value, item.context_expr, frame.trace[at:])
             if item.optional_vars is not None:
-                self._store(frame, item.optional_vars, entered)
+                self._store(frame, item.optional_vars, given)
         self._block(frame, node.body)
         frame.ordered = before
+        for context, where in reversed(entered if frame.live else []):
+            self.simulator.calls.leave(frame, context, where)
 
     def _try(self, frame: Frame, node: ast.Try) -> None:
         here, env, trace, heap = frame.live, frame.env, frame.trace, self.simulator.heap

@@ -90,6 +90,9 @@ class Libraries:
 
     def _query(self, frame: Frame, query: RankQuery, name: str, given: Given) -> Value:
         self.recording.sign(frame, "size" if query.kind in ("size", "many", "node") else "rank", name, given.node)
+        group = given.argument(0, "group")
+        if name == "torch.distributed.get_rank" and group is not None and group != NONE:
+            return number("group")
         return self.simulator.members.rank(query)
 
     def _by_name(self, frame: Frame, name: str, given: Given) -> Value:

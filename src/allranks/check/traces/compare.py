@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from allranks.check.simulate.values import DIFFERS, ROLES, Truth
@@ -38,7 +38,7 @@ class Divergence:
     others: tuple[str, ...]
     who: Truth
     root: Result
-    chain: tuple[Step, ...]
+    chain: tuple[Step, ...] = ()
 
 
 @dataclass(slots=True)
@@ -48,11 +48,11 @@ class Comparison:
     root: Result
     found: list[Divergence] = field(default_factory=list)
     _sequences: dict[tuple[int, int], Sequence_] = field(default_factory=dict)
-    _seen: set[tuple[int, int]] = field(default_factory=set)
+    _seen: set[tuple[int, int, bool]] = field(default_factory=set)
 
     def run(self) -> list[Divergence]:
         """Return where roles part, in order."""
-        self._function(self.root, 0b1111, ())
+        self._function(_Level(self.root, 0b1111, (), quiet=False))
         return self.found
 
     # Sequences
@@ -106,68 +106,53 @@ class Comparison:
 
     # Comparison
 
-    def _function(self, result: Result, roles: int, chain: tuple[Step, ...]) -> None:
-        key = (id(result), roles)
-        if key in self._seen or (not result.meets and result is not self.root):
+    def _function(self, level: _Level) -> None:
+        key = (id(level.result), level.roles, level.quiet)
+        if key in self._seen or (not level.result.meets and level.result is not self.root):
             return
         self._seen.add(key)
-        self._nodes(result.trace, roles, chain, result, ())
+        self._nodes(level.result.trace, level, ())
 
-    def _nodes(
-        self, nodes: Sequence[Node], roles: int, chain: tuple[Step, ...], result: Result, after: Sequence[Node]
-    ) -> None:
+    def _nodes(self, nodes: Sequence[Node], level: _Level, after: Sequence[Node]) -> None:
         """Compare the roles in nodes, after which ``after`` follows in the same function."""
         if not meet(tuple(nodes)) and not meet(tuple(after)):
             return
-        here = [role for role in range(4) if roles >> role & 1]
-        whole = {self.items((*nodes, *after), role) for role in here}
-        told = len(whole) < 2
+        whole = {self.items((*nodes, *after), role) for role in level.each}
+        level = replace(level, quiet=level.quiet or len(whole) < 2)
         for at, node in enumerate(nodes):
             rest = (*nodes[at + 1 :], *after)
             if isinstance(node, Branch):
-                told = self._branch(node, roles, chain, result, rest, quiet=told) or told
+                told = self._branch(node, level, rest)
+                level = replace(level, quiet=level.quiet or told)
             elif isinstance(node, Loop):
-                self._loop(node, roles, chain, result)
+                self._loop(node, level, rest)
             elif isinstance(node, Enter):
-                step = (result.symbol, result.path, node.span)
-                self._function(node.result, roles & node.live, (*chain, step))
+                chain = (*level.chain, (level.result.symbol, level.result.path, node.span))
+                self._function(_Level(node.result, level.roles & node.live, chain, level.quiet))
             elif isinstance(node, Try):
-                self._nodes(node.body, roles, chain, result, (*node.orelse, *node.final))
+                self._nodes(node.body, level, (*node.orelse, *node.final, *rest))
                 for handler in node.handlers:
-                    self._nodes(handler, roles, chain, result, ())
-                self._nodes(node.orelse, roles, chain, result, node.final)
+                    self._nodes(handler, level, (*node.final, *rest))
+                self._nodes(node.orelse, level, (*node.final, *rest))
             elif isinstance(node, Exit):
                 return
 
-    def _branch(
-        self,
-        node: Branch,
-        roles: int,
-        chain: tuple[Step, ...],
-        result: Result,
-        rest: tuple[Node, ...],
-        *,
-        quiet: bool,
-    ) -> bool:
-        """Compare the two sides of a condition; return whether they part by the rank. ``quiet``: what the roles meet in
-        the end is the same."""
-        there = [role for role in range(4) if roles >> role & 1 and node.letters[role] in "TUD"]
-        others = [role for role in range(4) if roles >> role & 1 and node.letters[role] in "FUD"]
+    def _branch(self, node: Branch, level: _Level, rest: tuple[Node, ...]) -> bool:
+        """Compare the two sides of a condition; return whether they part by the rank."""
+        there = [role for role in level.each if node.letters[role] in "TUD"]
+        others = [role for role in level.each if node.letters[role] in "FUD"]
         parted = False
-        yes = [role for role in there if node.letters[role] != "D"]
         no = [role for role in others if node.letters[role] == "F"]
-        only = [role for role in yes if role not in others or node.letters[role] == "U"]
-        if no and only and not quiet:
-            parted = self._differ(node, (node.then, only[0]), (node.orelse, no[0]), chain, result, rest)
-        if not parted and node.taint & DIFFERS:
-            open_for = [role for role in there if node.letters[role] == "D"]
-            for role in open_for[:1]:
-                self._differ(node, (node.then, role), (node.orelse, role), chain, result, rest, cause="process")
-        mask = [sum(1 << role for role in side) for side in (there, others)]
-        if mask[0]:
-            self._nodes(node.then, mask[0], chain, result, rest)
-        if mask[1]:
-            self._nodes(node.orelse, mask[1], chain, result, rest)
+        only = [role for role in there if node.letters[role] in "TU"]
+        if no and only and not level.quiet:
+            parted = self._differ(node, (node.then, only[0]), (node.orelse, no[0]), level, rest)
+        either = [role for role in there if node.letters[role] == "D"]
+        if either and not parted and node.taint & DIFFERS:
+            self._differ(node, (node.then, either[0]), (node.orelse, either[0]), level, rest, cause="process")
+        for roles, side in ((there, node.then), (others, node.orelse)):
+            if roles:
+                inside = replace(level, roles=sum(1 << role for role in roles), quiet=level.quiet or parted)
+                self._nodes(side, inside, rest)
         return parted
 
     def _differ(
@@ -175,78 +160,92 @@ class Comparison:
         node: Branch,
         one: tuple[Sequence[Node], int],
         other: tuple[Sequence[Node], int],
-        chain: tuple[Step, ...],
-        result: Result,
+        level: _Level,
         rest: tuple[Node, ...],
         cause: str = "rank",
     ) -> bool:
+        """Compare what a role meets on one side with what a role meets on the other; note where they differ."""
+        if any(_fails(nodes) for nodes, _ in (one, other)):
+            return False
         leaves = [self._leaves(*side) for side in (one, other)]
-        # Who leaves the function misses what the other side goes on to.
-        stays = other[1] if leaves[0] else one[1]
-        later = self.items(rest, stays) if any(leaves) else ()
+        missed = self._missed(leaves, rest, level)
+        later = self.items(missed, other[1] if leaves[0] else one[1])
         sides = []
         for (nodes, role), gone in zip((one, other), leaves, strict=True):
             items = self.items(nodes, role)
             sides.append(_plain(_without_end(items) if gone else (*items, *later)))
-        if sides[0] == sides[1] or any(_fails(nodes) for nodes, _ in (one, other)):
+        if sides[0] == sides[1]:
             return False
         at = next((i for i, (a, b) in enumerate(zip(*sides, strict=False)) if a != b), min(map(len, sides)))
         longer = 0 if len(sides[0]) > len(sides[1]) else 1
         nodes, role = (one, other)[longer]
-        inside = _located(nodes if leaves[longer] else (*nodes, *rest), role, chain)
+        inside = _located(nodes if leaves[longer] else (*nodes, *missed), role)
         if not inside:
             return False
-        index = min(_position(sides[longer], at), len(inside) - 1)
-        call, place = inside[index]
         same = sorted(map(str, sides[0])) == sorted(map(str, sides[1]))
-        cause = "order" if same and cause == "rank" else "return" if cause == "rank" and any(leaves) else cause
-        self.found.append(
-            Divergence(
-                node,
-                result.path,
-                result.symbol,
-                call,
-                place,
-                cause,
-                node.taint,
-                _ops(sides[0]),
-                _ops(sides[1]),
-                node.letters,
-                self.root,
-                chain,
-            )
-        )
+        if cause == "rank":
+            cause = "order" if same else "return" if any(leaves) else "rank"
+        met = inside[min(_position(sides[longer], at), len(inside) - 1)]
+        self._note(node, level, met, cause, (_ops(sides[0]), _ops(sides[1])))
         return True
 
-    def _leaves(self, nodes: Sequence[Node], role: int) -> bool:
-        items = self.items(nodes, role)
-        return bool(items) and items[-1][0] == "exit"
+    def _note(
+        self,
+        node: Branch | Loop,
+        level: _Level,
+        met: tuple[Call, Span],
+        cause: str,
+        ops: tuple[tuple[str, ...], tuple[str, ...]],
+    ) -> None:
+        who = node.letters if isinstance(node, Branch) else node.often
+        found = Divergence(node, level.result.path, level.result.symbol, *met, cause, node.taint, *ops, who, self.root)
+        found.chain = level.chain
+        self.found.append(found)
 
-    def _loop(self, node: Loop, roles: int, chain: tuple[Step, ...], result: Result) -> None:
-        self._nodes(node.body, roles, chain, result, ())
-        self._nodes(node.orelse, roles, chain, result, ())
+    def _leaves(self, nodes: Sequence[Node], role: int) -> str:
+        """Return how a role leaves nodes (``return``, ``break``, ...); empty if it goes on behind them."""
+        items = self.items(nodes, role)
+        return items[-1][1] if items and items[-1][0] == "exit" else ""
+
+    @staticmethod
+    def _missed(leaves: Sequence[str], rest: tuple[Node, ...], level: _Level) -> tuple[Node, ...]:
+        """Return what a side that leaves does not go on to, and the other does."""
+        kinds = {kind for kind in leaves if kind}
+        if not kinds:
+            return ()
+        if kinds == {"continue"}:
+            return rest
+        return (*rest, *level.again) if kinds <= {"break", "continue"} else (*rest, *level.again, *level.outer)
+
+    def _loop(self, node: Loop, level: _Level, rest: tuple[Node, ...]) -> None:
+        inside = replace(level, again=node.body, outer=(*rest, *level.again, *level.outer))
+        self._nodes(node.body, inside, ())
+        self._nodes(node.orelse, level, ())
         if node.taint & DIFFERS:
-            role = next(role for role in range(4) if roles >> role & 1)
-            body = _plain(_without_end(self.items(node.body, role), ("break", "continue")))
-            inside = _located(node.body, role, chain)
-            if body and inside:
-                call, place = inside[0]
-                self.found.append(
-                    Divergence(
-                        node,
-                        result.path,
-                        result.symbol,
-                        call,
-                        place,
-                        "rounds",
-                        node.taint,
-                        _ops(body),
-                        (),
-                        node.often,
-                        self.root,
-                        chain,
-                    )
-                )
+            body = _plain(_without_end(self.items(node.body, level.each[0]), ("break", "continue")))
+            calls = _located(node.body, level.each[0])
+            if body and calls:
+                self._note(node, level, calls[0], "rounds", (_ops(body), ()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """A function that some roles run, as far as it is compared.
+
+    - ``quiet``: what they meet in the end, here or where the function is called, is the same.
+    - ``again``: the body of the loop around. ``outer``: what follows after that loop.
+    """
+
+    result: Result
+    roles: int
+    chain: tuple[Step, ...]
+    quiet: bool
+    again: tuple[Node, ...] = ()
+    outer: tuple[Node, ...] = ()
+
+    @property
+    def each(self) -> list[int]:
+        return [role for role in range(4) if self.roles >> role & 1]
 
 
 def _choice(then: Sequence_, orelse: Sequence_) -> list[Any]:
@@ -304,9 +303,7 @@ def _fails(nodes: Sequence[Node]) -> bool:
     return bool(nodes) and isinstance(nodes[-1], Exit) and nodes[-1].kind == "raise"
 
 
-def _located(
-    nodes: Sequence[Node], role: int, chain: tuple[Step, ...], at: Span | None = None, depth: int = 0
-) -> list[tuple[Call, Span]]:
+def _located(nodes: Sequence[Node], role: int, at: Span | None = None, depth: int = 0) -> list[tuple[Call, Span]]:
     """Return the collectives that a role reaches in nodes, each with where the function of the nodes leads to it."""
     found: list[tuple[Call, Span]] = []
     for node in nodes:
@@ -315,17 +312,17 @@ def _located(
                 found.append((node, at or node.span))
         elif isinstance(node, Enter):
             if node.live >> role & 1 and depth < 40:
-                found += _located(node.result.trace, role, chain, at or node.span, depth + 1)
+                found += _located(node.result.trace, role, at or node.span, depth + 1)
         elif isinstance(node, Branch):
             letter = node.letters[role]
             if letter != "F":
-                found += _located(node.then, role, chain, at, depth)
+                found += _located(node.then, role, at, depth)
             if letter != "T":
-                found += _located(node.orelse, role, chain, at, depth)
+                found += _located(node.orelse, role, at, depth)
         elif isinstance(node, Loop):
-            found += _located((*node.body, *node.orelse), role, chain, at, depth)
+            found += _located((*node.body, *node.orelse), role, at, depth)
         elif isinstance(node, Try):
-            found += _located((*node.body, *node.orelse, *node.final), role, chain, at, depth)
+            found += _located((*node.body, *node.orelse, *node.final), role, at, depth)
         elif isinstance(node, Exit):
             break
     return found
