@@ -122,7 +122,7 @@ class Members(Classes):
             return self.function_value(f"{path}::{name}", None)
         if path.endswith("__init__.py"):
             inner = self.project.module(f".{name}", path)
-            if inner is not None:
+            if inner is not None and not self.project.rebinds(path, name, inner):
                 return Value(reference=f"@{inner}")
         found = self.module_frame(path).env.get(name)
         if "__getattr__" in summary.functions:  # brought in when it is asked for: known by its name

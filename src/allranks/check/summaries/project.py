@@ -244,9 +244,24 @@ class Project:
         parts = dotted[dots:].split(".") if dotted[dots:] else []
         for end in range(len(parts), -1 if dots else 0, -1):
             path = self.module("." * dots + ".".join(parts[:end]), seen_from, parts[end] if end < len(parts) else "")
-            if path is not None:
-                return path, tuple(parts[end:])
+            if path is None:
+                continue
+            whole = end == len(parts) and end > (0 if dots else 1)
+            package = self.module("." * dots + ".".join(parts[: end - 1]), seen_from) if whole else None
+            if package is not None and self.rebinds(package, parts[-1], path):
+                return package, (parts[-1],)
+            return path, tuple(parts[end:])
         return None
+
+    def rebinds(self, package: str, name: str, module: str) -> bool:
+        """Whether a package binds the name of one of its modules to something else: ``from .train import train``."""
+        summary = self.summaries[package]
+        if not package.endswith("__init__.py") or package == module:
+            return False
+        if name in summary.functions or name in summary.classes:
+            return True
+        bound = [dotted for dotted, other in summary.imports if other == name]
+        return bool(bound) and self.module(bound[-1], package) != module
 
     def imported(self, path: str) -> tuple[str, ...]:
         """Return the modules of the project that a file imports, in functions too, each once."""
