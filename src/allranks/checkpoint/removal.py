@@ -20,8 +20,10 @@ from allranks.errors import AllranksError, NotAFile, NotThere, Unsafe
 from allranks.storage import limits
 from allranks.storage.base import Entry, Storage
 
-NEWER = "its manifest was written by a newer allranks, or by another program, or is not a file"
-LINK = "its folder is a symbolic link"
+NEWER = (
+    "its manifest was written by a newer allranks, or by another program, or is not a file (remove the folder by hand)"
+)
+LINK = "its folder is a symbolic link, which is not followed (remove the link by hand)"
 # The files that LocalStorage leaves if it is killed while it writes a manifest.
 _OF_A_PUT = re.compile(r"\.manifest\.json\.([0-9a-f]{8}\.tmp|claim)")
 

@@ -24,7 +24,7 @@ DIMENSIONS = 64
 NAME = 4096
 # A number of an untrusted file that counts bytes or elements is below this.
 NUMBER = 1 << 63
-# The most bytes of the numbers of Python that JSON values may be.
+# The most bits of an integer: Python neither prints nor reads many more digits.
 INTEGER_BITS = 14_000
 
 

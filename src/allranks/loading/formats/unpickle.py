@@ -46,6 +46,8 @@ _BYTES_PER_CHARACTER = 4
 _BYTES_PER_OPERATION = 8
 # The most leaves of a pickle, beside one for each byte: a node may contain another one many times.
 _MOST_LEAVES = 1 << 17
+# The most characters that are shown of the name of a skipped object.
+_LONGEST_KIND = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def _load_persistent(key: Any) -> StorageRecord:
 def _storage_dtype(named: str) -> str:
     kind = named.rpartition(".")[2].removesuffix("Storage")
     if kind not in _STORAGES:
-        raise pickle.UnpicklingError(f"a storage has the unknown type {named!r}")
+        raise pickle.UnpicklingError(f"a storage has the unknown type {named!r:.80}")
     return _STORAGES[kind]
 
 
@@ -209,7 +211,7 @@ def flatten_leaves(tree: Any, *, pickle_bytes: int) -> FlatLeaves:
 
 def _describe_skipped(node: Any) -> str:
     """Return a description of a skipped leaf, with what the user can do about it."""
-    kind = getattr(node, "named", type(node).__name__)
+    kind = node.named[:_LONGEST_KIND] if isinstance(node, InertObject) else type(node).__name__
     if isinstance(node, InertObject) and isinstance(node.of("_parameters"), dict):
         return f"{kind}: a module, save its state_dict()"
     return f"{kind}: {_ADVICE[kind]}" if kind in _ADVICE else kind
