@@ -7,7 +7,7 @@ import threading
 import pytest
 from sources import SIZES, Blocks, content
 
-from allranks.errors import AlreadyThere, NotThere, StorageError, Truncated
+from allranks.errors import AlreadyThere, NotThere, StorageError, Truncated, Unsafe
 from allranks.storage.base import BLOCK, Entry, Storage
 
 
@@ -148,3 +148,16 @@ def test_a_path_cannot_lead_out(storage: Storage, path: str) -> None:
     ):
         with pytest.raises(StorageError, match="not a path in a storage"):
             call()
+
+
+def test_a_file_of_more_bytes_than_allowed_is_not_read(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the limit is that of metadata, the error says how a user raises it."""
+    storage.put("a/file", b"12345")
+    assert storage.get("a/file", most=5) == b"12345"
+    with pytest.raises(Unsafe, match=r"has 5 bytes: expected at most 4. Remove the file"):
+        storage.get("a/file", most=4)
+    monkeypatch.setenv("ALLRANKS_METADATA_LIMIT", "4")
+    with pytest.raises(Unsafe, match=r"has 5 bytes: expected at most 4. If you trust .* set ALLRANKS_METADATA_LIMIT"):
+        storage.get("a/file", most=4)
+    with pytest.raises(NotThere):
+        storage.get("a/other", most=4)

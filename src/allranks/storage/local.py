@@ -104,7 +104,7 @@ class LocalStorage:
             size = os.fstat(file.fileno()).st_size
             data = file.read(-1 if most is None else most + 1) if most is None or size <= most else b""
             if most is not None and max(size, len(data)) > most:
-                raise too_large_error(str(where), "the file", max(size, len(data)))
+                raise too_large_error(str(where), "the file", max(size, len(data)), most)
             return data
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:

@@ -218,7 +218,7 @@ class MemoryStorage:
         split_path(path)
         data = self._run_operation("get", path, lambda: bytes(self._disk.file(path)))
         if most is not None and len(data) > most:
-            raise too_large_error(f"{self.url}/{path}", "the file", len(data))
+            raise too_large_error(f"{self.url}/{path}", "the file", len(data), most)
         return data
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:

@@ -110,7 +110,7 @@ class ObjectStorage:
             found = obstore.get(self._store, path)
             size = found.meta["size"]
             if most is not None and size > most:
-                raise too_large_error(f"{self._url}/{path}", "the object", size)
+                raise too_large_error(f"{self._url}/{path}", "the object", size, most)
             return bytes(found.bytes())
 
     def read(self, path: str, offset: int, into: Sequence[memoryview]) -> None:

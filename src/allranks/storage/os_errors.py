@@ -85,13 +85,12 @@ def mount_in_path_error(folder: str, name: str, place: str) -> StorageError:
     )
 
 
-def too_large_error(where: str, content: str, size: int) -> Unsafe:
-    """Return the error for metadata of ``size`` bytes, ``content``, that are more than the metadata limit."""
-    most = metadata_limit()
+def too_large_error(where: str, content: str, size: int, most: int) -> Unsafe:
+    """Return the error for metadata of ``size`` bytes, ``content``, of which at most ``most`` are read."""
     return Unsafe(
         f"{where}: {content} has {size:,} bytes: expected at most {most:,}.",
         path=where,
-        remedy=advice_on_limit(),
+        remedy=advice_on_limit() if most == metadata_limit() else "Remove the file, or replace it by a valid one.",
     )
 
 

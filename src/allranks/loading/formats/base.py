@@ -157,8 +157,8 @@ class FileBlob:
             raise self.damaged_error(
                 f"{content} would be bytes {offset}-{offset + size}: expected at most {self.size}, the size of the file"
             )
-        if size > limits.metadata_limit():
-            raise too_large_error(self.url, content, size)
+        if size > (most := limits.metadata_limit()):
+            raise too_large_error(self.url, content, size, most)
         into = bytearray(size)
         self.storage.read(self.name, self.begin + offset, [memoryview(into)])
         return bytes(into)
