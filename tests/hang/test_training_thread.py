@@ -15,7 +15,7 @@ import pytest
 
 from allranks.hang import branches, kernel, messages, stacks
 from allranks.hang.heartbeat import Heartbeat
-from allranks.hang.sites import Frame, classify_stack, innermost_users_line
+from allranks.hang.sites import Frame, classify_stack, innermost_users_line, stage_of_stack
 from allranks.hang.training_thread import TrainingThread
 from allranks.world.progress import Progress
 
@@ -170,6 +170,24 @@ def test_a_stack_tells_what_a_thread_is_in(file: str, function: str, phase: str)
     assert classify_stack(stack)[0] == phase
     assert classify_stack([mine, *stack])[0] == "python"
     assert innermost_users_line(stack) == "train.py:88 in main"
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "stage"),
+    [
+        ("/v/site-packages/lightning/pytorch/loops/evaluation_loop.py", "run", "evaluation"),
+        ("/v/site-packages/transformers/trainer.py", "evaluation_loop", "evaluation"),
+        ("/v/site-packages/transformers/trainer.py", "train", ""),
+        ("/v/site-packages/torch/distributed/checkpoint/state_dict_saver.py", "save", "checkpoint"),
+        ("/v/site-packages/orbax/checkpoint/checkpointer.py", "save", "checkpoint"),
+        ("/v/site-packages/torch/serialization.py", "<module>", ""),
+    ],
+)
+def test_a_stack_tells_the_stage_of_the_training(file: str, function: str, stage: str) -> None:
+    """Also by frames outside of the user's own: an evaluation calls the user's code."""
+    mine, library = Frame("train.py", "validation_step", 8, True), Frame(file, function, 2, False)
+    assert stage_of_stack([mine, library, Frame("train.py", "main", 88, True)]) == stage
+    assert stage_of_stack([mine]) == ""
 
 
 def test_stacks_begin_at_the_users_code_and_have_its_lines() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from allranks.launch.hang_limits import CHECKPOINT, EVALUATION
@@ -76,11 +77,14 @@ def classify_stack(stack: Sequence[Frame]) -> tuple[str, str]:
 
 def stage_of_stack(stack: Sequence[Frame]) -> str:
     """Return the stage of a training that a library's frames in a stack show; "" if none does."""
-    for frame in stack:
-        for path, function, stage in () if frame.users or frame.function == "<module>" else _STAGE_SIGNS:
-            if path in frame.file and function in frame.function:
-                return stage
-    return ""
+    stages = (_stage_of_frame(frame.file, frame.function) for frame in stack if not frame.users)
+    return next(filter(None, stages), "")
+
+
+@lru_cache(maxsize=4096)  # a stack is read once a second
+def _stage_of_frame(file: str, function: str) -> str:
+    signs = () if function == "<module>" else _STAGE_SIGNS
+    return next((stage for path, name, stage in signs if path in file and name in function), "")
 
 
 def innermost_users_line(stack: Sequence[Frame]) -> str:
