@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +12,7 @@ from allranks.launch.events import Print, RankStarted, WaitReport
 from allranks.launch.hosts.coordinator import Coordinator
 from allranks.launch.limits import Limits
 from allranks.launch.placement import Placement
-from allranks.launch.slow_ranks import SlowRanks
+from allranks.launch.slow_ranks import SlowRanks, _median_of_others
 
 TWO_HOSTS = Placement(("a", "b"), (2, 2))
 # How long a rank is busy in a step: (rank, step, a number of its own that is as likely to be any from 0 to 1).
@@ -86,6 +87,34 @@ def test_a_slow_host_is_one_line() -> None:
         table.note(report)
     [line] = table.lines()
     assert line.startswith("SLOW: host b (ranks 2-3) is late: in collectives it waits "), line
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7])
+def test_the_median_of_the_others(size: int) -> None:
+    """As by leaving out the number itself, also where numbers are equal."""
+    numbers = sorted(round(random.Random(size).random(), 1) for _ in range(size))
+    for at, one in enumerate(numbers):
+        assert _median_of_others(numbers, one) == statistics.median(numbers[:at] + numbers[at + 1 :])
+
+
+def test_the_work_for_many_ranks_is_small() -> None:
+    """Of each round of reports, every rank is looked at once."""
+    table, size = SlowRanks(Placement(("a",), (20_000,))), 20_000
+    ended = [
+        table.note(WaitReport(rank, 15 * turn, 7 * turn, 7 * turn, 1.0)) for turn in range(1, 6) for rank in range(size)
+    ]
+    assert [at + 1 for at, is_end in enumerate(ended) if is_end] == [size * turn for turn in range(2, 6)]
+
+
+def test_a_watch_that_counts_from_0_again_begins_a_new_block() -> None:
+    """That of init() takes the place of the launcher's."""
+    table = SlowRanks(Placement(("a",), (2,)))
+    ended = [
+        table.note(WaitReport(rank, samples, samples // 2, samples // 2, 1.0))
+        for samples in (15, 30, 15, 30)
+        for rank in range(2)
+    ]
+    assert ended == [False, False, False, True, False, False, False, True]
 
 
 def test_the_launcher_says_it_once_and_at_the_end() -> None:

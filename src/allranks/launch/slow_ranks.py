@@ -10,6 +10,7 @@ several times in it: while they wait for one long step, each look finds the same
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -51,23 +52,26 @@ class SlowRanks:
     """The waits of all ranks of one start of a job."""
 
     placement: Placement
-    _last: dict[int, WaitReport] = field(default_factory=dict)
-    _begin: dict[int, WaitReport] = field(default_factory=dict)
+    _last: dict[int, WaitReport] = field(default_factory=dict)  # since all ranks have reported
+    _begin: dict[int, WaitReport] = field(default_factory=dict)  # of the present block
     _totals: dict[int, _Totals] = field(default_factory=dict)
     _blocks: int = 0
 
-    def note(self, report: WaitReport) -> None:
-        """Record what a rank has counted since its start."""
+    def note(self, report: WaitReport) -> bool:
+        """Record what a rank has counted since its start; return whether a block has ended."""
         self._last[report.rank] = report
         if len(self._last) < self.placement.size:
-            return
-        if not self._begin:
-            self._begin = dict(self._last)
-        gains = {rank: _gain(self._begin[rank], last) for rank, last in self._last.items()}
-        has_all = all(one.samples for one in gains.values())
-        if has_all and max(one.begun for one in gains.values()) >= _FEWEST_WAITS:
-            self._end_block(gains)
-            self._begin = dict(self._last)
+            return False
+        last, self._last = self._last, {}
+        gains = {rank: _gain(self._begin.get(rank, one), one) for rank, one in last.items()}
+        if min(one.samples for one in gains.values()) <= 0:  # the first reports, or a new watch that counts from 0
+            self._begin = last
+            return False
+        if max(one.begun for one in gains.values()) < _FEWEST_WAITS:
+            return False
+        self._begin = last
+        self._end_block(gains)
+        return True
 
     def slow(self) -> tuple[SlowRank, ...]:
         """Return the ranks that are slow, the one that costs most first."""
@@ -98,7 +102,7 @@ class SlowRanks:
         shares = {rank: one.waits / one.samples for rank, one in gains.items()}
         ordered = sorted(shares.values())
         for rank, one in gains.items():
-            others = _median_without(ordered, shares[rank])
+            others = _median_of_others(ordered, shares[rank])
             total = self._totals.setdefault(rank, _Totals())
             total.samples += one.samples
             total.waits += one.waits
@@ -113,10 +117,11 @@ def _gain(before: WaitReport, now: WaitReport) -> WaitReport:
     )
 
 
-def _median_without(ordered: Sequence[float], one: float) -> float:
-    rest = list(ordered)
-    rest.remove(one)
-    return (rest[(len(rest) - 1) // 2] + rest[len(rest) // 2]) / 2 if rest else one
+def _median_of_others(ordered: Sequence[float], one: float) -> float:
+    """Return the median of ascending numbers without ``one``, which is one of them."""
+    count, left_out = len(ordered) - 1, bisect_left(ordered, one)
+    middle = [at + (at >= left_out) for at in ((count - 1) // 2, count // 2)]
+    return (ordered[middle[0]] + ordered[middle[1]]) / 2 if count else one
 
 
 def _describe(group: Sequence[SlowRank], host: str, *, is_host: bool) -> str:

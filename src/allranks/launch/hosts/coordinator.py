@@ -190,7 +190,8 @@ class Coordinator:
 
     def _note_waits(self, event: WaitReport) -> list[Action]:
         """Record how often a rank waits; report ranks that are slow for the first time."""
-        self._slow_ranks.note(event)
+        if not self._slow_ranks.note(event):
+            return []
         slow = {one.rank for one in self._slow_ranks.slow()}
         is_new, self._reported_slow = bool(slow - self._reported_slow), self._reported_slow | slow
         return [Print(line, notice=True) for line in self._slow_ranks.lines()] if is_new else []
