@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from allranks import Dataset
 from allranks.data.base import BadSample
 from allranks.data.transform import FilterOperation, MapOperation, TransformChain
 from allranks.data.workers import WorkerPool, start_workers
@@ -167,6 +168,36 @@ def test_closing_ends_the_workers_at_once() -> None:
         assert futures[4].cancelled()
         with pytest.raises(DataError, match="closed"):
             running.submit([0], np.array([0]), 0)
+
+
+@pytest.mark.parametrize("end", ["the end", "an error", "a break"])
+def test_workers_of_an_ended_iteration_end(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a pause; the next epoch starts them again, and while one runs they stay."""
+    monkeypatch.setattr("allranks.data.workers.pool._REST_S", 0.05)
+    failing = end == "an error"
+
+    def double(row: int) -> int:
+        return 1 // (row - 7) if failing else 2 * row
+
+    data = Dataset.sequence(list(range(40)), shuffle=False, compare=False).map(double, workers=2).batch(4, streams=1)
+    loader = data.loader(rank=0, size=1)
+    pool = loader._opened_data.submit.__self__
+    until(lambda: len(pool.pids) == 2)
+    first = pool.pids
+    if failing:
+        with pytest.raises(DataError, match="ZeroDivisionError for sample 7"):
+            list(loader)
+    else:
+        iterator = iter(loader)
+        next(iterator)
+        if end == "the end":
+            list(iterator)
+        del iterator
+    until(lambda: not pool.pids and not any(map(alive, first)))
+    if not failing:
+        assert sum(len(batch["value"]) for batch in loader) == (40 if end == "the end" else 36)
+        assert not set(first) & set(pool.pids)
+    loader.close()
 
 
 def test_what_cannot_be_sent_is_said() -> None:

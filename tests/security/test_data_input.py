@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
@@ -34,6 +35,7 @@ for needed in ("orjson", "pyarrow", "zstandard"):
 import data_fuzz  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
+import pyarrow.parquet.encryption as encryption  # noqa: E402
 import zstandard  # noqa: E402
 
 from allranks.data.sources.detect import open_source  # noqa: E402
@@ -236,10 +238,26 @@ def test_a_footer_that_ends_pyarrow_is_an_error_on_all_ranks(tmp_path: Path) -> 
     assert Dataset.parquet(tmp_path).batch(4).loader(rank=0, size=1)
 
 
+class Keys(encryption.KmsClient):  # type: ignore[misc]
+    """Keys that are not wrapped."""
+
+    def wrap_key(self, key: bytes, _: str) -> bytes:
+        return base64.b64encode(key)
+
+    def unwrap_key(self, wrapped: bytes, _: str) -> bytes:
+        return base64.b64decode(wrapped)
+
+
 def test_an_encrypted_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"PARE" + b"x" * 40 + b"PARE")
-    with pytest.raises(DataError, match="its footer is encrypted"):
-        open_source("parquet", tmp_path / "a.parquet").index()
+    """With a plain footer too, for which pyarrow ends the process."""
+    factory = encryption.CryptoFactory(lambda _: Keys())
+    table = pa.table({"x": [1, 2], "y": ["a", "b"]})
+    for plain, says in ((False, "its footer is encrypted"), (True, "was ended by SIGABRT .*encrypted")):
+        how = encryption.EncryptionConfiguration(footer_key="f", column_keys={"k": ["x"]}, plaintext_footer=plain)
+        keys = factory.file_encryption_properties(encryption.KmsConnectionConfig(), how)
+        pq.write_table(table, tmp_path / "a.parquet", encryption_properties=keys)
+        with pytest.raises(DataError, match=rf"a\.parquet .*{says}"):
+            open_source("parquet", tmp_path / "a.parquet", columns=["y"]).index()
 
 
 # ---- inputs that take all memory
@@ -464,6 +482,36 @@ def test_a_server_whose_answers_differ_is_an_error(
     assert Changing.ended == (kind == "endless")
 
 
+@pytest.mark.parametrize("content", ["a pipe", "a folder", "zeros without end", "nothing"])
+def test_a_cache_that_is_no_index_is_built_anew(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody else can write beside shared data. A cache of a tebibyte is not read."""
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    source = text(tmp_path / "a.txt", cache=str(tmp_path / "cache"))
+    assert source.index().samples == 2
+    (cached,) = (tmp_path / "cache").iterdir()
+    cached.unlink()
+    if content == "a pipe":
+        os.mkfifo(cached)
+    elif content == "a folder":
+        cached.mkdir()
+    else:
+        cached.touch()
+        os.truncate(cached, 1 << 40 if content == "zeros without end" else 0)
+    assert source.index().samples == 2
+    assert "It is built anew" in caplog.text
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "a.txt").write_text("one\n")
+    monkeypatch.setattr("allranks.storage.local.os.scandir", refuse)
+    for kind in ("text", "folder"):
+        with pytest.raises(DataError, match="no permission"):
+            open_source(kind, tmp_path / "*.txt").index()
+
+
 # ---- results of a map, and states
 
 
@@ -501,6 +549,43 @@ def test_a_filter_whose_result_is_neither_true_nor_false_is_named() -> None:
     data = Dataset.sequence(list(range(4)), shuffle=False, compare=False).filter(lambda _: np.zeros(2))
     with pytest.raises(DataError, match="raised ValueError for sample 0"):
         list(data.batch(4).loader(rank=0, size=1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"part": 3},
+        {"part": [1, 2, 3]},
+        {"seen": [float("inf"), "1", 0]},
+        {"seen": [1, "f" * 40, 0]},
+        {"seen": [-1, "1", 0]},
+        {"depth": 1 << 62},
+        {"depth": float("inf")},
+        {"epoch": float("nan")},
+        {"of": [1]},
+        {"of": None},
+        {"carry": 3},
+        {"carry": [[0]]},
+        {"carry": [[0, {"depth": 1}]]},
+        {"carry": [[0, [1 << 40, 0, [], 0]]]},
+        {"carry": [[1 << 40, [0, 0, [], 0]]]},
+        {"carry": [[0, [0, 0, [[10**30]], 0]]]},
+        {"carry": [[0, [0, -5, [], -1]]]},
+    ],
+)
+def test_a_state_that_cannot_be_is_an_error_on_all_ranks(change: dict[str, Any]) -> None:
+    rows = [{"tokens": np.arange(5, dtype=np.int32)} for _ in range(40)]
+    data = Dataset.sequence(rows, compare=False).pack(8).batch(4, streams=2)
+
+    def resume(world: Any, state: Any) -> Any:
+        loader = data.loader(world, state=state)
+        for _ in zip(range(2), loader, strict=False):
+            pass
+        return loader.state().gathered()
+
+    state = SimulatedWorld(2).run(lambda world: resume(world, None)).results[0]
+    errors = SimulatedWorld(2).run(lambda world: resume(world, {**state, **change})).errors
+    assert {rank: isinstance(error, DataError) for rank, error in errors.items()} == {0: True, 1: True}, errors
 
 
 # ---- tar shards whose samples cannot be decoded

@@ -8,6 +8,7 @@ from typing import Any
 
 from allranks.cli import screen
 from allranks.cli.data_place import add_place, indexed, of_program, opened
+from allranks.data.arguments import check_number
 from allranks.data.open_loader import epoch_planner
 from allranks.data.plan import EpochPlan, choose_layout, divisors
 from allranks.data.plan_summary import (
@@ -53,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _plan(arguments: argparse.Namespace) -> tuple[str, EpochPlan]:
+    check_number("epoch", arguments.epoch, "the number of an epoch")
     program = of_program(arguments.pattern)
     if program is not None:
         plan = epoch_planner(program)(arguments.epoch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -107,7 +107,7 @@ class DeviceIterator(ABC):
         self._close()
 
     @abstractmethod
-    def _place_each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
+    def _place_each(self, place: Callable[[Batch], B], *, ahead: int) -> Generator[B, None, None]:
         """Yield the result of ``place`` for every batch of the epoch. A batch is counted when its result is yielded."""
 
     def __iter__(self) -> Iterator[Batch]:
@@ -136,7 +136,7 @@ class DeviceIterator(ABC):
         )
         return self._record_waiting(placed)
 
-    def _record_waiting(self, batches: Iterator[B]) -> Iterator[B]:
+    def _record_waiting(self, batches: Generator[B, None, None]) -> Iterator[B]:
         """Yield the batches. While this waits for one, the hang report says that this rank waits for data.
 
         When the iteration ends, workers may rest.
@@ -149,6 +149,7 @@ class DeviceIterator(ABC):
                     return
                 yield batch
         finally:
+            batches.close()  # its threads submit nothing any more
             self._rest()
 
 

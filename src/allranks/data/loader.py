@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -128,7 +128,7 @@ class Loader(DeviceIterator):
         self._begin(resume.epoch, resume.step, resume.seen)
         self._handed_out = True  # a trainer asks a loader that it has loaded for batches, and not for the proof
 
-    def _place_each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
+    def _place_each(self, place: Callable[[Batch], B], *, ahead: int) -> Generator[B, None, None]:
         if self._handed_out and self._step == self._plan.steps:  # by a loop that counted, and did not ask for the end
             self._end()
         samples = self._opened_data.transformed_samples(self._plan, self.rows, range(self._step, self._plan.steps))

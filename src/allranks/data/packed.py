@@ -117,12 +117,6 @@ class _PackedStream:
         self.ready: deque[PackedRow] = deque()
         self.carry = carry
         self._length = plan.stream_length(stream)
-        last = max([carry.depth, *(depth + 1 for depth in carry.depths_to_read_again)])
-        if last > self._length:
-            raise DataError(
-                f"resuming the data: the state is at sample {last:,} of stream {stream}: expected at most "
-                f"{self._length:,}, the length of the stream."
-            )
         self._packing = packing
         self._next = carry.depth
         self._bad: set[int] = set()

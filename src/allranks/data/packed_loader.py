@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -69,6 +69,8 @@ class PackedLoader(DeviceIterator):
         self._rest, self._close = opened_data.rest, opened_data.close
         carries = {stream: RowCarry.from_json(carry) for stream, carry in resume.carry.items()}
         self._begin(resume.epoch, resume.step, carries, resume.seen)
+        for stream, carry in carries.items():
+            _check_carry(self._plan, stream, carry)
 
     def __len__(self) -> int:
         raise NoLength(
@@ -80,7 +82,7 @@ class PackedLoader(DeviceIterator):
     def __bool__(self) -> bool:
         return True  # not by a length
 
-    def _place_each(self, place: Callable[[Batch], B], *, ahead: int) -> Iterator[B]:
+    def _place_each(self, place: Callable[[Batch], B], *, ahead: int) -> Generator[B, None, None]:
         with iterate_ahead(self._groups(self._plan, self._step, self._carries), 1) as made:
             for counted, placed in place_ahead(
                 self._agreed_batches(made), lambda counted: place(counted.batch), batches_ahead=ahead
@@ -104,6 +106,17 @@ class PackedLoader(DeviceIterator):
     def _begin(self, epoch: int, step: int, carries: Mapping[int, RowCarry], seen: SampleSum) -> None:
         self._plan, self._step, self._carries = self._plan_of(epoch), step, carries
         self._audit.begin_epoch(self._plan, carries, seen)
+
+
+def _check_carry(plan: SamplePlan, stream: int, carry: RowCarry) -> None:
+    """Raise DataError if a state is at a position that a stream does not have."""
+    last = max([carry.depth, *(depth + 1 for depth in carry.depths_to_read_again)])
+    length = plan.stream_length(stream) if 0 <= stream < plan.layout.streams else -1
+    if last > length:
+        raise DataError(
+            f"resuming the data: the state is at sample {last:,} of stream {stream}: expected a stream below "
+            f"{plan.layout.streams:,}, and at most {max(length, 0):,} samples."
+        )
 
 
 class PackedSharedAudit:

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from allranks.data.arguments import check_number
 from allranks.data.index import DatasetIndex
 from allranks.data.plan import EpochPlan, rows_of_rank
 
 Ints = NDArray[np.int64]
 _PIECES = 100  # of the corpus, for the quality of the shuffle
-_MOST_STREAMS, _MOST_IDS = 512, 1 << 20
+_MOST_STREAMS, _MOST_IDS, _MOST_RANKS = 512, 1 << 20, 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +55,7 @@ class PlanSummary:
 
 def summarize_plan(plan: EpochPlan, ranks: int) -> PlanSummary:
     """Return the summary of a plan for ``ranks`` ranks. Raises DataError if ``ranks`` does not divide the batch."""
+    check_number("ranks", ranks, "a number of ranks", least=1, most=_MOST_RANKS)
     batch, many = plan.layout.global_batch, plan.layout.depth_of_step
     rows = len(rows_of_rank(0, ranks, batch))
     begins = np.arange(ranks, dtype=np.int64) * rows

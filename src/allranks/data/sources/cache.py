@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from allranks.data.index import DECODE_ERRORS, DatasetIndex
 from allranks.data.sources.listing import ListedFile
 from allranks.digest import digest, show
-from allranks.errors import DataError, NotThere, StorageError
+from allranks.errors import DataError, NotThere, StorageError, Unsafe
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
@@ -37,17 +37,17 @@ class IndexCache:
             if users := _users_folder():
                 self._places.append((open_storage(users), f"{elsewhere}.index"))
 
-    def load_index(self) -> tuple[DatasetIndex, dict[str, ListedFile]] | None:
+    def load_index(self, most_bytes: int) -> tuple[DatasetIndex, dict[str, ListedFile]] | None:
         """Return the cached index, and its files with their sizes and times; None if nothing is cached.
 
-        A damaged or unreadable index counts as none, and a warning is logged.
+        A damaged, unreadable or too large index (above ``most_bytes``) counts as none, and a warning is logged.
         """
         for storage, path in self._places:
             try:
-                return _decode_index(storage.get(path))
+                return _decode_index(storage.get(path, most=most_bytes))
             except NotThere:
                 continue
-            except (DataError, StorageError) as error:
+            except (DataError, StorageError, Unsafe) as error:
                 log("%s/%s: %s It is built anew.", storage.url, path, error, level=logging.WARNING)
         return None
 

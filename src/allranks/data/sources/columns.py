@@ -10,13 +10,14 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from allranks.data.base import BadSample
+from allranks.errors import DataError
 from allranks.failure import text_of
 
 Getter = Callable[[list[int]], list[Any]]
 
 
 class TableRows:
-    """The rows of an Arrow table, as dicts. A row with a value that cannot be converted is a BadSample.
+    """The rows of an Arrow table, as dicts. A row with text that is not UTF-8 is a BadSample.
 
     Text becomes str, a list of numbers a NumPy array, everything else as Arrow's to_pylist converts it.
     """
@@ -52,7 +53,10 @@ class TableRows:
         except UnicodeDecodeError as error:
             return BadSample(f"{self._where}: row {number} has text that is no UTF-8: {error}")
         except Exception as error:  # a time beyond the year 9999, a time zone that this host does not know, ...
-            return BadSample(f"{self._where}: row {number} has a value that Python does not hold: {text_of(error)}")
+            raise DataError(
+                f"{self._where}: row {number} has a value that Python does not hold: {text_of(error)}.",
+                remedy="Leave its column out (columns=[...]), or write it with another type.",
+            ) from error
 
 
 def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:

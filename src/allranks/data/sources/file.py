@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import xxhash
 
 from allranks.data.index import SourceFile
-from allranks.errors import DataChanged, NotThere, Truncated
+from allranks.errors import DataChanged, DataError, NotThere, StorageError, Truncated
+from allranks.failure import text_of
 from allranks.storage.base import Storage
 
 CHUNK = 4 << 20
@@ -101,6 +103,23 @@ def check_digest(path: str, data: bytes, digest: int, part: str) -> None:
     found = xxhash.xxh3_64_intdigest(data)
     if found != digest:
         raise data_changed_error(path, f"the digest {digest:016x} in {part}", f"{found:016x}")
+
+
+@contextmanager
+def naming_file(path: str, operation: str) -> Iterator[None]:
+    """Raise DataError with the path of the file in place of any other error of the block."""
+    try:
+        yield
+    except DataError:
+        raise
+    except StorageError as error:
+        raise DataError(f"{path} cannot be {operation}: {error}", path=path) from error
+    except Exception as error:  # of the library that reads the format
+        raise DataError(
+            f"{path} cannot be {operation}: {text_of(error).rstrip('.')}.",
+            path=path,
+            remedy="Fetch or write the file again, or leave it out.",
+        ) from error
 
 
 def open_indexed_file(storage: Storage, file: SourceFile, counter: ByteCounter) -> FileBytes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
@@ -19,11 +19,9 @@ from allranks.data.base import BlockRows, Progress, ignore_progress
 from allranks.data.index import DatasetIndex, SourceFile
 from allranks.data.sources import parts
 from allranks.data.sources.cache import IndexCache
-from allranks.data.sources.file import ByteCounter, FileBytes, open_indexed_file, wrong_index_error
+from allranks.data.sources.file import ByteCounter, FileBytes, naming_file, open_indexed_file, wrong_index_error
 from allranks.data.sources.listing import ListedFile, list_matching_files
 from allranks.data.sources.patterns import FilePatterns
-from allranks.errors import DataError, StorageError
-from allranks.failure import text_of
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
 from allranks.storage.local import LocalStorage
@@ -32,6 +30,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 _OPEN_FILES = 256  # whose footers and schemas are held
 _REMOTE_THREADS = 16
+_INDEX_BYTES, _INDEX_RATIO = 64 << 20, 64  # of a cached index, which is mostly a thousandth of the data
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,8 @@ class FileSource:
         return self.place.written
 
     def index(self, *, progress: Progress = ignore_progress) -> DatasetIndex:
-        files = self.list_files()
+        with naming_file(self.where, "listed"):
+            files = self.list_files()
         known = self.cached_index(files)
         have = {file.name for file in known.files}
         missing = [one for one in files if one.name not in have]
@@ -154,7 +154,8 @@ class FileSource:
 
     def cached_index(self, files: Sequence[ListedFile]) -> DatasetIndex:
         """Return the cached index, reduced to the files that have not changed since they were indexed."""
-        kept = self._cache.load_index()
+        most = _INDEX_BYTES + _INDEX_RATIO * sum(one.nbytes for one in files)
+        kept = self._cache.load_index(most)
         if kept is None:
             return parts.merge_indexes(self.format.kind, [])
         index, then = kept
@@ -263,23 +264,6 @@ def blocks_of_file(index: DatasetIndex, number: int) -> FileBlocks:
     """Return the blocks of one file of an index."""
     here = slice(*np.searchsorted(index.file, (number, number + 1)).tolist())
     return FileBlocks(index.begin[here], index.end[here], index.rows[here])
-
-
-@contextmanager
-def naming_file(path: str, operation: str) -> Iterator[None]:
-    """Raise DataError with the path of the file in place of any other error of the block."""
-    try:
-        yield
-    except DataError:
-        raise
-    except StorageError as error:
-        raise DataError(f"{path} cannot be {operation}: {error}", path=path) from error
-    except Exception as error:  # of the library that reads the format
-        raise DataError(
-            f"{path} cannot be {operation}: {text_of(error).rstrip('.')}.",
-            path=path,
-            remedy="Fetch or write the file again, or leave it out.",
-        ) from error
 
 
 def map_in_threads(function: Callable[[T], R], items: Iterable[T], threads: int) -> list[R]:

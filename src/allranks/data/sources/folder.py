@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from allranks.data.base import BlockRows, Progress, ignore_progress
 from allranks.data.index import DatasetIndex, SourceFile
-from allranks.data.sources.file import ByteCounter, FileBytes, data_changed_error
+from allranks.data.sources.file import ByteCounter, FileBytes, data_changed_error, naming_file
 from allranks.data.sources.listing import list_matching_files
 from allranks.data.sources.patterns import FilePatterns, Pattern, parse_pattern
-from allranks.errors import DataError, NotThere
+from allranks.errors import DataError, NotThere, Unsafe
 from allranks.storage.base import Storage
 from allranks.storage.detect import open_storage
 
@@ -41,7 +41,8 @@ class FolderSource:
         return self.place.written
 
     def index(self, *, progress: Progress = ignore_progress) -> DatasetIndex:
-        found = list_matching_files(self.place, open_storage(self.place.root))
+        with naming_file(self.where, "listed"):
+            found = list_matching_files(self.place, open_storage(self.place.root))
         total = sum(one.nbytes for one in found)
         progress(total, total)
         nbytes = np.array([one.nbytes for one in found], np.int64)
@@ -69,10 +70,12 @@ class FolderReader:
     def read(self, block: int) -> BlockRows:
         about = self._index.files[int(self._index.file[block])]
         file = FileBytes(self._storage, about.name, about.nbytes, self._counter)
-        try:
-            data = self._storage.get(about.name)
-        except NotThere as error:
-            raise data_changed_error(file.path, f"{about.nbytes:,} bytes", "no such file") from error
+        with naming_file(file.path, "read"):
+            try:
+                data = self._storage.get(about.name, most=about.nbytes)
+            except (NotThere, Unsafe) as error:
+                actual = "no such file" if isinstance(error, NotThere) else f"{self._storage.size(about.name):,} bytes"
+                raise data_changed_error(file.path, f"{about.nbytes:,} bytes", actual) from error
         self._counter.add_bytes(len(data))
         if len(data) != about.nbytes:
             raise data_changed_error(file.path, f"{about.nbytes:,} bytes", f"{len(data):,} bytes")

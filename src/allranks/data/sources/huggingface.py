@@ -9,7 +9,7 @@ from allranks.data.base import BlockRows, Progress, Source, ignore_progress
 from allranks.data.index import DatasetIndex, SourceFile
 from allranks.data.sources.columns import TableRows
 from allranks.data.sources.detect import import_source_module
-from allranks.data.sources.file import ByteCounter
+from allranks.data.sources.file import ByteCounter, naming_file
 from allranks.data.sources.sequence import index_of_equal_blocks
 from allranks.errors import DataChanged, DataError
 
@@ -114,6 +114,8 @@ class HuggingFaceReader:
 
     def read(self, block: int) -> BlockRows:
         begin, end = int(self._index.begin[block]), int(self._index.end[block])
-        table = self._dataset[begin:end]
-        self._counter.add_bytes(table.nbytes)
-        return TableRows(table, f"rows {begin:,} to {end:,} of the dataset")
+        where = f"rows {begin:,} to {end:,} of the dataset"
+        with naming_file(where, "read"):
+            table = self._dataset[begin:end]
+            self._counter.add_bytes(table.nbytes)
+            return TableRows(table, where)

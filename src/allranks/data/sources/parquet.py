@@ -31,7 +31,7 @@ _TAIL = 1 << 13  # what is read of a file at first; most footers are in it
 _GAP = 1 << 16  # bytes that are read though not wanted, rather than in a read of their own
 _MAGIC = b"PAR1"
 _ENCRYPTED_MAGIC = b"PARE"
-_MOST_PARTS = 1 << 12
+_PARTS, _MOST_PARTS = 4, 1 << 12  # in which a row group is decoded that may need more than its limit
 # Of types whose values have one size in memory; numbers of Python take more, but only for the rows of a batch.
 _VALUE_BYTES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 
@@ -192,7 +192,7 @@ class ParquetFile:
         packed = sum(len(data) for _, data in known)
         check_block(self.file.path, f"row group {number}", certain, packed, self.max_block_bytes)
         limit, rows = limit_of_block(self.max_block_bytes, packed), int(group.num_rows)
-        return rows if most <= limit else max(rows * limit // most, -(-rows // _MOST_PARTS), 1)
+        return rows if most <= limit else max(rows * limit // (_PARTS * most), -(-rows // _MOST_PARTS), 1)
 
     def _read_in_parts(self, file: pq.ParquetFile, number: int, rows: int, packed_bytes: int) -> pa.Table:
         columns = None if self.columns is None else list(self.columns)
@@ -299,5 +299,5 @@ def _no_footer(file: FileBytes, why: str) -> DataError:
     return DataError(
         f"{file.path} ({file.nbytes:,} bytes) is no whole parquet file: {why}.",
         path=file.path,
-        remedy="Was it cut off? Write or fetch it again, or leave it out.",
+        remedy="Was it cut off, damaged or encrypted? Write or fetch it again, or leave it out.",
     )

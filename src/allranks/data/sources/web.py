@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
@@ -43,11 +44,13 @@ class WebFiles:
         """Return a file's size, and the time of its last change if that is known. Raises NotThere."""
         address = self._address(path)
         about = self._retry("look at", path, lambda: self._files.info(address))
-        if about.get("size") is None:
+        size = about.get("size")
+        if not isinstance(size, int) or size < 0:
             raise StorageError(f"{self._root} does not say how many bytes {path!r} has.", path=path)
-        changed = about.get("Last-Modified")
-        modified = parsedate_to_datetime(changed).timestamp() if changed else None
-        return Entry(path, int(about["size"]), 1.0 if _COMMIT.search(address) else modified)
+        changed, modified = about.get("Last-Modified"), None
+        with suppress(ValueError, TypeError):  # what is no time
+            modified = parsedate_to_datetime(changed).timestamp() if changed else None
+        return Entry(path, size, 1.0 if _COMMIT.search(address) else modified)
 
     def size(self, path: str) -> int | None:
         try:
