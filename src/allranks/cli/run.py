@@ -82,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--log-dir", type=local_path, metavar="DIR", help="also keep the output of each rank in a file")
     p.add_argument("--hang-after", type=seconds, metavar="S", help="report who hangs after S seconds (240; 0: never)")
     for stage in OTHER_STAGES:
-        same = f"the same for {stage.title} (as --hang-after)"
+        same = f"the same in {stage.title} (default: --hang-after)"
         p.add_argument(stage.option, type=seconds, metavar="S", help=same)
     guard = "compare the collectives and the replicas of all ranks, of a script that need not import allranks"
     p.add_argument("--guard", action="store_true", help=guard)
