@@ -211,9 +211,10 @@ def test_without_us_a_swapped_folder_is_followed(tmp_path: Path, mine: Path) -> 
 BOTH = """
 import sys
 from pathlib import Path
-from test_deletion import by_gc, by_retention
+from test_deletion import by_retention
+from allranks.cli.main import main
 by_retention(Path(sys.argv[1]))
-by_gc(Path(sys.argv[1]))
+assert main(["ckpt", "gc", sys.argv[1], "--keep-last", "1", "--older-than", "0s"]) == 1
 """
 
 
@@ -265,7 +266,7 @@ def test_one_step_that_cannot_be_removed_does_not_keep_the_others(
     assert {one.name for one in run.iterdir() if one.name.startswith("checkpoint")} == {"checkpoint-1", "checkpoint-6"}
     assert messages().count("the file system does not allow it") == 1
     monkeypatch.setattr("allranks.cli.place.open_storage", lambda *_, **__: Stubborn(run))
-    assert main(["ckpt", "gc", str(run), "--keep-last", "1", "--older-than", "0s"]) == 0
+    assert main(["ckpt", "gc", str(run), "--keep-last", "1", "--older-than", "0s"]) == 1
     assert "left step 1: cannot delete 'checkpoint-1/" in messages()
 
 

@@ -127,9 +127,10 @@ def test_a_manifest_that_is_no_file(make: Callable[[Path], None], says: str, tmp
 def test_a_checkpoint_that_is_no_file(name: str, make: Callable[[Path], None], says: str, tmp_path: Path) -> None:
     """Given by its path, or by its folder."""
     make(tmp_path / name)
-    for path in (tmp_path / name, tmp_path):
-        with pytest.raises(AllranksError):
-            open_source(path, allow_pickle=True)
+    with pytest.raises(NotAFile, match=says):
+        open_source(tmp_path / name, allow_pickle=True)
+    with pytest.raises(AllranksError):
+        open_source(tmp_path, allow_pickle=True)
     with pytest.raises(NotAFile, match=says):
         LocalStorage(tmp_path).get(name)
 

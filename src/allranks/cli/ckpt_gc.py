@@ -29,13 +29,14 @@ class Work:
     """What to remove: ``leftovers`` and ``steps``.
 
     ``spared`` are leftovers that are too young to remove. ``kept`` says why other steps stay, and why files in the
-    folders of removed steps stay.
+    folders of removed steps stay. ``failed``: the steps of which the storage has refused to remove files.
     """
 
     leftovers: tuple[LeftoverFiles, ...]
     spared: tuple[LeftoverFiles, ...]
     steps: tuple[StepRemoval, ...]
     kept: tuple[tuple[int, str], ...]
+    failed: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         screen.show_json(_document(at, work, removed=not arguments.dry_run))
     else:
         _show(at, work, holder, dry=arguments.dry_run)
-    return 0
+    return 1 if work.failed else 0
 
 
 def _holder(at: Place, *, force: bool) -> str:
@@ -121,22 +122,26 @@ def _obstacle(found: StepFolder, held: Mapping[int, str], chosen: Sequence[int])
 def _remove(at: Place, work: Work) -> Work:
     """Remove the planned files and steps; return what was removed. What cannot be removed stays, with the reason."""
     stayed: dict[int, str] = {}
+    failed: list[int] = []
     for leftover in work.leftovers:
         try:
             removal.remove_files(at.storage, leftover.step, leftover.names)
         except StorageError as error:
             stayed[leftover.step] = str(error)
+            failed.append(leftover.step)
     for one in work.steps:
         try:
             if removal.remove_step(at.storage, one.step) is None:
                 stayed[one.step] = "a reader has just taken hold of it"
         except StorageError as error:
             stayed[one.step] = str(error)
+            failed.append(one.step)
     return replace(
         work,
         leftovers=tuple(one for one in work.leftovers if one.step not in stayed),
         steps=tuple(one for one in work.steps if one.step not in stayed),
         kept=tuple(sorted([*work.kept, *stayed.items()])),
+        failed=tuple(failed),
     )
 
 

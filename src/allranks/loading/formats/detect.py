@@ -41,6 +41,8 @@ def open_source(path: str | os.PathLike[str], *, allow_pickle: bool) -> Checkpoi
     folder = open_storage(address)
     entries = folder.list("")
     if not entries:
+        if any(entry.name == name and entry.size is not None for entry in outside.list("")):
+            outside.get(name, most=0)  # it is a pipe or a device
         raise NotThere(f"{folder.url} is empty, or does not exist.", path=address)
     files = [entry.name for entry in entries if entry.size is not None]
     folders = [entry.name for entry in entries if entry.size is None]
