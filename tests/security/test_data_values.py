@@ -129,6 +129,13 @@ FORGED: dict[str, Change] = {
     "rows without end": lambda index: replace(index, rows=index.rows + (1 << 61)),
     "a block behind the end": lambda index: replace(index, end=index.end + (1 << 60)),
     "negative": lambda index: replace(index, begin=index.begin - (1 << 40)),
+    "an empty file": lambda index: replace(without(index, slice(0, 0)), files=(replace(index.files[0], nbytes=0),)),
+    "a file twice": lambda index: replace(
+        index,
+        files=2 * index.files,
+        file=np.repeat(np.arange(2, dtype=np.int32), len(index)),
+        **{name: np.tile(getattr(index, name), 2) for name in ("begin", "end", "skip", "rows", "check")},
+    ),
     "another file": lambda index: replace(index, file=index.file + 1),
 }
 FORMATS = [corpus for corpus in data_fuzz.corpora() if corpus[0] != "folder"]

@@ -167,5 +167,7 @@ class DatasetIndex:
             raise ValueError("its blocks are not in the order of its files")
         if (np.minimum(self.begin, self.end) < 0).any() or (self.skip < 0).any() or (rows < 1).any():
             raise ValueError("a block has a negative position, or no sample")
+        if len({one.name for one in self.files}) < len(self.files):
+            raise ValueError("it names a file twice")
         if rows.sum(dtype=np.float64) > _MOST_SAMPLES or any(one.nbytes < 0 for one in self.files):
             raise ValueError("it counts more samples or bytes than a data set can have")

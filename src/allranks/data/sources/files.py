@@ -161,9 +161,13 @@ class FileSource:
         index, then = kept
         if index.kind != self.format.kind:
             return parts.merge_indexes(self.format.kind, [])
-        complete = {file.name for number, file in enumerate(index.files) if self._is_complete(index, number)}
-        same = [one.name for one in files if one.modified is not None and then.get(one.name) == one]
-        return parts.index_of_files(index, complete.intersection(same))
+        same = {one.name: one.nbytes for one in files if one.modified is not None and then.get(one.name) == one}
+        kept_files = [
+            file.name
+            for number, file in enumerate(index.files)
+            if same.get(file.name) == file.nbytes and self._is_complete(index, number)
+        ]
+        return parts.index_of_files(index, kept_files)
 
     def _is_complete(self, index: DatasetIndex, number: int) -> bool:
         """Return whether all blocks of a file can be in a cached index: somebody else may have written it."""

@@ -15,6 +15,7 @@ from allranks.data.sources import parts
 from allranks.data.sources.arrow import ArrowFormat
 from allranks.data.sources.detect import import_source_module
 from allranks.data.sources.files import FileFormat, FileReader, FileSource, map_in_threads
+from allranks.data.sources.limits import check_limit
 from allranks.data.sources.lines import BLOCK_BYTES
 from allranks.data.sources.listing import ListedFile, without_recent_time
 from allranks.data.sources.parquet import ParquetFormat
@@ -31,7 +32,13 @@ _REQUESTS = 16  # at a time
 
 
 def named(
-    path: str, *, split: str | None = None, block_bytes: int | None = None, cache: str | None = None, **options: Any
+    path: str,
+    *,
+    split: str | None = None,
+    block_bytes: int | None = None,
+    max_block_bytes: int | None = None,
+    cache: str | None = None,
+    **options: Any,
 ) -> NamedSource:
     """Return as a source the files that ``load_dataset(path, split=..., streaming=True, **options)`` would read.
 
@@ -39,6 +46,7 @@ def named(
       ``data_files``.
     - ``options``: those of ``load_dataset`` (``name``, ``revision``, ``data_files``, ``columns``, ...).
     - ``block_bytes``: as for ``jsonl``, for json and text. The default is 64 KiB, and 1 MiB if each read is a request.
+    - ``max_block_bytes``: as for ``jsonl`` and ``parquet``.
 
     One rank finds the files, their format and features with ``datasets``. All ranks read the files, each rank its part,
     from disks, object stores, the hub (``hf://``, at one commit) and the web (``https://``).
@@ -54,7 +62,7 @@ def named(
             path=path,
             remedy="Set HF_TOKEN, AWS_* and the like in the environment of every rank.",
         )
-    return NamedSource(path, split, block_bytes, cache, options)
+    return NamedSource(path, split, block_bytes, check_limit(max_block_bytes), cache, options)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +72,7 @@ class NamedSource:
     path: str
     split: str | None
     block_bytes: int | None
+    max_block_bytes: int | None
     cache: str | None
     options: dict[str, Any]
 
@@ -84,6 +93,7 @@ class NamedSource:
             "types": found.types.text,
             "columns": found.columns,
             "block_bytes": block_bytes,
+            "max_block_bytes": self.max_block_bytes,
         }
         files = NamedFiles(
             FilePatterns(root, tuple((name,) for name in sorted(names)), self.where), _format_of_note(note), self.cache
@@ -121,12 +131,12 @@ class NamedFiles(FileSource):
 
 def _format_of_note(note: dict[str, Any]) -> FileFormat:
     types, columns, block_bytes = ColumnTypes(note["types"]), note["columns"], note["block_bytes"]
-    wanted = None if columns is None else tuple(columns)
+    wanted, limit = None if columns is None else tuple(columns), note["max_block_bytes"]
     if note["format"] == "parquet":
-        return ParquetFormat(wanted, "raise", types)
+        return ParquetFormat(wanted, "raise", types, limit)
     if note["format"] == "arrow":
-        return ArrowFormat(wanted, types)
-    return TypedText(block_bytes) if note["format"] == "text" else TypedJson(types, block_bytes)
+        return ArrowFormat(wanted, types, limit)
+    return TypedText(block_bytes, limit) if note["format"] == "text" else TypedJson(types, block_bytes, limit)
 
 
 def _storage(root: str) -> Storage:

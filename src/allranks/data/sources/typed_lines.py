@@ -54,6 +54,7 @@ class TypedJson:
 
     types: ColumnTypes
     block_bytes: int
+    max_block_bytes: int | None = None
 
     @property
     def kind(self) -> str:
@@ -87,11 +88,13 @@ class TypedJson:
         return self._lines.covers(file, blocks)
 
     def open(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:  # noqa: ARG002  blocks are checked
-        return TypedFile(LineFile(file, self._lines.blanks, self._lines.decoding), self.types.to_schema())
+        return TypedFile(
+            LineFile(file, self._lines.blanks, self._lines.decoding, self.max_block_bytes), self.types.to_schema()
+        )
 
     @property
     def _lines(self) -> LineFormat:
-        return json_lines(self.block_bytes)
+        return json_lines(self.block_bytes, self.max_block_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,7 @@ class TypedText:
     """The format of text lines. A sample is ``{"text": line}``; a line that is not UTF-8 is a BadSample."""
 
     block_bytes: int
+    max_block_bytes: int | None = None
 
     @property
     def kind(self) -> str:
@@ -171,11 +175,18 @@ class TypedText:
         return self._lines.covers(file, blocks)
 
     def open(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:  # noqa: ARG002  blocks are checked
-        return TextFile(LineFile(file, self._lines.blanks, self._lines.decoding))
+        return TextFile(LineFile(file, self._lines.blanks, self._lines.decoding, self.max_block_bytes))
 
     @property
     def _lines(self) -> LineFormat:
-        return LineFormat("text", (), blanks=True, decoding=_TEXT, block_bytes=self.block_bytes)
+        return LineFormat(
+            "text",
+            (),
+            blanks=True,
+            decoding=_TEXT,
+            block_bytes=self.block_bytes,
+            max_block_bytes=self.max_block_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
