@@ -388,7 +388,7 @@ def test_pages_tell_their_memory() -> None:
             chunk = footer.row_group(0).column(number)
             begin = chunk.dictionary_page_offset or chunk.data_page_offset
             data = into.getvalue()[begin : begin + chunk.total_compressed_size]
-            memory = chunk_memory(data, value_bytes=width)
+            memory = chunk_memory(data, num_values=chunk.num_values, value_bytes=width)
             assert memory.certain >= (chunk.total_uncompressed_size - 200 if width is None else 40_000)
             assert memory.most >= (5000 * 400 if width is None else 40_000)
             assert memory.most < 5_000_000

@@ -48,7 +48,12 @@ class FileBytes:
         return f"{self._storage.url.rstrip('/')}/{self.name}"
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return ``count`` bytes from ``offset``. Raises DataChanged if the file is shorter now, or deleted."""
+        """Return ``count`` bytes from ``offset``. Raises DataChanged if the file is shorter now, or deleted.
+
+        Raises ValueError for a range outside of the file: a damaged file may tell any range.
+        """
+        if not 0 <= offset <= offset + count <= self.nbytes:
+            raise ValueError(f"bytes {offset:,} to {offset + count:,} are outside of the file of {self.nbytes:,} bytes")
         buffer = np.empty(count, np.uint8)
         self._fill(offset, buffer.data)
         return buffer.tobytes()

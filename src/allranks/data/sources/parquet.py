@@ -186,8 +186,11 @@ class ParquetFile:
             offset, data = next(
                 (offset, data) for offset, data in known if offset <= begin and end <= offset + len(data)
             )
-            value_bytes = _VALUE_BYTES.get(chunk.physical_type)
-            memory = chunk_memory(memoryview(data)[begin - offset : end - offset], value_bytes=value_bytes)
+            memory = chunk_memory(
+                memoryview(data)[begin - offset : end - offset],
+                num_values=int(chunk.num_values),
+                value_bytes=_VALUE_BYTES.get(chunk.physical_type),
+            )
             certain, most = certain + memory.certain, most + memory.most
         packed = sum(len(data) for _, data in known)
         check_block(self.file.path, f"row group {number}", certain, packed, self.max_block_bytes)

@@ -23,28 +23,32 @@ class ChunkMemory:
     most: int
 
 
-def chunk_memory(data: bytes | memoryview, *, value_bytes: int | None) -> ChunkMemory:
+def chunk_memory(data: bytes | memoryview, *, num_values: int, value_bytes: int | None) -> ChunkMemory:
     """Return the memory that the pages of a column chunk need.
 
-    ``value_bytes`` is the size of a value in memory; None for values of varying size. Raises ValueError if the bytes
-    are not pages.
+    Readers stop after ``num_values`` values. ``value_bytes`` is the size of a value in memory; None for values of
+    varying size. Raises ValueError if the bytes are not pages.
     """
-    at = certain = most = dictionary = 0
-    while at < len(data):
+    at = certain = most = dictionary = seen = 0
+    while at < len(data) and seen < num_values:
         try:
             header, at = _read_struct(data, at, 0)
             kind, unpacked, packed = header[1], header[2], header[3]
+            if kind not in (_DATA, _DICTIONARY, _DATA_V2):  # readers leave other pages out
+                at += max(packed, 0)
+                continue
             values, code = (header[{_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}[kind]][number] for number in (1, 2))
             code = header[8][4] if kind == _DATA_V2 else code
         except (IndexError, KeyError, TypeError) as error:
             raise ValueError(f"there is no page header at byte {at:,} of a column") from error
-        if min(unpacked, packed, values) < 0 or at + packed > len(data):
+        if min(unpacked, packed, values) < 0:
             raise ValueError(f"the page header before byte {at:,} of a column has sizes that cannot be")
         at += packed
         certain += unpacked
         if kind == _DICTIONARY:
             dictionary = unpacked
             continue
+        seen += values
         certain += values * (value_bytes or _OFFSET_BYTES)
         if value_bytes is None and code in _DICTIONARY_CODES:
             most += values * dictionary
