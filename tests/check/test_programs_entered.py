@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from allranks.check.analysis import Analysis, analyse
-from allranks.check.queries.effects import by_nodes, differs, is_known, path_of, ungated
+from allranks.check.queries.effects import by_nodes, differs, holds_state, is_known, path_of, ungated
 
 JOIN = "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
 SAVE = "import torch\n\ndef train(path='last.pt'):\n    torch.save({}, path)\n"
@@ -178,3 +178,76 @@ def test_a_hook_runs_on_every_process() -> None:
     )
     ((root, _),) = ungated(analysis({"model.py": text}), "checkpoint")
     assert (root.kind, root.sure) == ("hook", True)
+
+
+HOOKS = """\
+import torch
+import torch.distributed as dist
+from engine import loop
+
+class Saver:
+    def after_step(self):
+        torch.save({{}}, "a.pt")
+
+dist.init_process_group("nccl")
+hooks = []
+{}hooks.append(Saver())
+loop(hooks)
+"""
+
+
+@pytest.mark.parametrize(("guard", "count"), [("", 1), ("if dist.get_rank() == 0:\n    ", 0)])
+def test_a_method_that_nobody_calls_is_run_by_those_who_make_its_object(guard: str, count: int) -> None:
+    found = list(ungated(analysis({"train.py": HOOKS.format(guard)}), "checkpoint"))
+    assert [(root.kind, root.sure) for root, _ in found] == [("method", True)] * count
+
+
+def test_a_command_that_a_parser_chooses_is_entered() -> None:
+    text = (
+        f"{JOIN}import argparse\ndef train(args):\n    torch.save({{}}, args.out)\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_subparsers().add_parser('train').set_defaults(run=train)\nargs = parser.parse_args()\n"
+        "args.run(args)\n"
+    )
+    ((root, reach),) = ungated(analysis({"main.py": text}), "checkpoint")
+    assert (root.kind, reach.call.target) == ("program", "args.out")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("with open(tmp, 'wb') as f:\n    np.savez(f, x=1)\nos.replace(tmp, 'step_1.npz')", ["'step_1.npz'"]),
+        ("with open(tmp, 'w') as f:\n    json.dump({}, f)\nos.replace(tmp, 'metrics.json')", []),
+    ],
+)
+def test_what_is_renamed_into_place_is_written_there(line: str, expected: list[str]) -> None:
+    head = f"{JOIN}import json, os, uuid\nimport numpy as np\ntmp = f'part-{{uuid.uuid4()}}'\n"
+    found = analysis({"main.py": f"{head}{line}\n"})
+    moved = [(root, reach) for root, reach in ungated(found, "moved")]
+    assert [reach.call.target for _, reach in moved if holds_state(found, reach)] == expected
+    assert len(moved) == 1
+
+
+def test_what_lightning_calls_on_one_process_is_not_done_by_all() -> None:
+    text = (
+        "import urllib.request\nfrom pytorch_lightning import LightningDataModule\nclass Data(LightningDataModule):\n"
+        "    def {}(self):\n        urllib.request.urlretrieve('http://x', 'a.tar')\n"
+    )
+    for name, count in (("prepare_data", 0), ("setup", 1)):
+        assert len(list(ungated(analysis({"data.py": text.format(name)}), "download"))) == count
+
+
+VARIABLES = {
+    "rank, world = (int(os.environ.get(k, 0)) for k in ('RANK', 'WORLD_SIZE'))": 1,
+    "keys = ('RANK', 'LOCAL_RANK')\nrank, local = [os.environ[k] for k in keys]": 1,
+    "from tools import setup\nrank, world = setup()": 1,
+    "rank = dist.get_rank(group)": 0,
+    "rank = 0 if 'RANK' not in os.environ else int(os.environ['RANK'])": 1,
+}
+
+
+@pytest.mark.parametrize("line", VARIABLES)
+def test_ranks_come_from_the_environment_or_from_names(line: str) -> None:
+    text = f"{JOIN}import os\n{line}\nif rank == 0:\n    torch.save({{}}, 'a.pt')\n"
+    reached = [reach for _, reach in analysis({"train.py": text}).reached("checkpoint")]
+    assert [reach.certain == 1 for reach in reached] == [bool(VARIABLES[line])]

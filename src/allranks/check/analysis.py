@@ -12,13 +12,14 @@ from typing import Literal, TypeAlias
 from allranks.check.knowledge.tables import Knowledge, load
 from allranks.check.project.modules import Modules
 from allranks.check.simulate.simulator import Simulator
-from allranks.check.simulate.values import Class, Function, ModuleObject, Object, Value
+from allranks.check.simulate.values import EVERY, Class, Function, ModuleObject, Object, Value
 from allranks.check.sources.source import is_test
 from allranks.check.traces.compare import Divergence, compare
 from allranks.check.traces.nodes import Result
 from allranks.check.traces.walk import Reach, walk
 
-Kind: TypeAlias = Literal["program", "function", "hook"]
+Kind: TypeAlias = Literal["program", "function", "hook", "method"]
+_FIRST = 0b0001
 _STRONG = frozenset(["sign initialise", "sign wrap", "sign sample"])
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _SEEDS = re.compile(r"\b(seed_everything|set_seed|manual_seed|random\.seed|seed_all|set_random_seed|fix_seed)\s*\(")
@@ -32,8 +33,10 @@ _HOOK = re.compile(
 
 @dataclass(slots=True, eq=False)
 class Root:
-    """Where a run begins: a program, a function that nobody calls, or a method that a framework calls.
+    """Where a run begins: a program, a function that nobody calls, a method that a framework calls (a hook), or another
+    method that nobody calls of an object that programs make: who made it will have it called.
 
+    ``makers``: those programs, and the roles that make it.
     ``active``: something on its way shows that it runs as several processes. ``sure``: it is known to run so; else what
     it does has low confidence.
     """
@@ -46,6 +49,7 @@ class Root:
     asks: frozenset[str] = frozenset()  # how it asks for its rank
     active: bool = False
     sure: bool = False
+    makers: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +64,15 @@ class Starts:
     everywhere: bool = False
     entries: Collection[str] = ()
 
-    def judge(self, root: Root, knowledge: Knowledge) -> None:
-        """Say of an entry whether it runs as several processes."""
+    def judge(self, root: Root, knowledge: Knowledge, programs: Mapping[str, Root]) -> None:
+        """Say of an entry whether it runs as several processes. ``programs``: those that were judged before."""
         strong = bool(root.signs & _STRONG)
         root.active = self.everywhere or strong or bool(root.signs & {"sign rank", "meet"})
         if root.kind == "hook":
             root.sure = root.active = True
+        elif root.kind == "method":
+            root.active = root.active or any(programs[path].active for path in root.makers)
+            root.sure = any(programs[path].sure for path in root.makers)
         elif root.kind == "function":
             root.sure = self.everywhere or strong
         elif self.everywhere or root.result.path in self.together:
@@ -124,12 +131,15 @@ def analyse(
     simulator = Simulator(trees, modules, knowledge, watched=watched, shards=shards, seeded=seeded)
     roots = [Root(simulator.run_program(path), "program") for path in _programs(trees, modules, starts.entries)]
     roots += _rest(simulator, trees, texts.values())
+    programs: dict[str, Root] = {}
     for root in roots:
         root.reached = walk(root.result)
         root.parted = compare(root.result)
         root.signs = frozenset(reach.call.kind for reach in root.reached if reach.call.kind[:4] in ("sign", "meet"))
         root.asks = frozenset(reach.call.name for reach in root.reached if reach.call.kind == "sign rank")
-        starts.judge(root, knowledge)
+        starts.judge(root, knowledge, programs)
+        if root.kind == "program":
+            programs[root.result.path] = root
     return Analysis(roots, simulator, trees, starts)
 
 
@@ -192,20 +202,30 @@ def _rest(simulator: Simulator, trees: Mapping[str, ast.Module], texts: Iterable
     for _, function, owner in sorted(waiting, key=lambda one: one[0]):
         if function.node in simulator.results.by_node or isinstance(function.node, ast.Lambda):
             continue
-        kind: Kind = "hook" if owner is not None and _is_hook(simulator, owner, function.name) else "function"
-        result = _run(simulator, function, owner)
-        if result is not None and result.trace:
-            yield Root(result, kind)
+        root = _run(simulator, function, owner)
+        if root is not None and root.result.trace:
+            yield root
 
 
-def _run(simulator: Simulator, function: Function, owner: Class | None) -> Result | None:
+def _run(simulator: Simulator, function: Function, owner: Class | None) -> Root | None:
+    """Run a function that nobody calls."""
     if owner is None:
-        return simulator.run_function(function)
+        result = simulator.run_function(function)
+        return Root(result, "function") if result is not None else None
     known = simulator.calls.objects_of(owner)
     receiver: Value = known[-1] if known else simulator.make(owner)
-    return simulator.run_function(
-        Function(function.node, function.module, function.scope, function.owner, receiver, only=function.only)
-    )
+    every = [simulator.calls.makers[one] for one in known if one in simulator.calls.makers]
+    makers = {path: roles for made in every for path, roles in made.items() if path}
+    live = 0
+    for roles in makers.values():
+        live |= roles
+    hook = _is_hook(simulator, owner, function.name)
+    gated = simulator.knowledge.classes["on_main_only"]
+    if any(f"{base.rpartition('.')[2]}.{function.name}" in gated for base in owner.library_bases()):
+        live = _FIRST  # the framework calls it on one process, of each host or of all
+    result = simulator.run_function(function.with_receiver(receiver), live or EVERY)
+    kind: Kind = "hook" if hook else "method" if makers else "function"
+    return Root(result, kind, makers=makers) if result is not None else None
 
 
 def _functions(simulator: Simulator, module: ModuleObject) -> Iterator[tuple[Function, Class | None]]:

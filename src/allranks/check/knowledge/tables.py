@@ -110,7 +110,7 @@ class Knowledge:
         return None
 
     def says(self, meaning: str, text: str) -> bool:
-        """Return whether a pattern of ``[program]`` is found in the name of a program."""
+        """Return whether a pattern of ``[program]`` or ``[state]`` is found in a name."""
         return any(told == meaning and pattern.search(text) for pattern, told in self.names["program"])
 
     def rank(self, form: str, name: str) -> RankQuery | None:
@@ -203,7 +203,7 @@ def load() -> Knowledge:
             "context": _patterns(user["context"]),
             "joins": _patterns({"call": user["joins"]["call"]}),
             "effect": _patterns(user["effect"]),
-            "program": _patterns(user["program"]),
+            "program": _patterns({**user["program"], **user["state"]}),
         },
         _starts=frozenset(name.partition(".")[0] for name in aliases),
     )

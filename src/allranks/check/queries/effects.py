@@ -42,6 +42,17 @@ def is_own(reach: Reach) -> bool:
     return any(isinstance(one, Made) and one.cls.startswith(("io.", "tempfile.")) for one in _values(where))
 
 
+def holds_state(analysis: Analysis, reach: Reach) -> bool:
+    """Return whether a file is a checkpoint, by its name or by that of the function that writes it."""
+    says = analysis.simulator.knowledge.says
+    if reach.call.name.startswith(("json.", "yaml.")):
+        return False
+    shape = path_of(reach) if is_known(reach) else reach.call.target
+    mode = reach.call.given.argument(1, "mode")
+    is_text = reach.call.name in ("open", "io.open") and "b" not in (shape_of(mode) if mode is not None else "")
+    return not is_text and (says("file", shape) or says("writer", reach.call.symbol.rpartition(".")[2]))
+
+
 def _values(where: object) -> tuple[object, ...]:
     return options(where) if where is not None else ()  # type: ignore[arg-type]
 

@@ -44,6 +44,7 @@ class Calls:
     def __init__(self, simulator: Simulation) -> None:
         self.simulator = simulator
         self._objects: dict[tuple[Any, ...], Object] = {}
+        self.makers: dict[Object, dict[str, int]] = {}  # by program, the roles that make it
 
     def call(self, frame: Frame, node: ast.Call) -> Value:
         """Evaluate a call."""
@@ -205,6 +206,8 @@ class Calls:
     def construct(self, frame: Frame, cls: Class, given: Given) -> Value:
         """Make an object of a class of the project."""
         made = self.object(cls, frame.path, given.node)
+        makers = self.makers.setdefault(made, {})
+        makers[self.simulator.program] = makers.get(self.simulator.program, 0) | frame.live
         if isinstance(init := cls.find("__init__"), Function):
             self.invoke(frame, init.with_receiver(made), given)
             return made

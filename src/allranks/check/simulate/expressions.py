@@ -40,6 +40,7 @@ from allranks.check.simulate.values import (
 from allranks.check.traces.nodes import Branch, Loop
 
 _LONGEST = 64
+_FEW = 12
 
 
 class Expressions:
@@ -298,6 +299,9 @@ class Expressions:
         return unknown(iterated)
 
     def _comprehension(self, frame: Frame, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
+        few = self._each_of_few(frame, node)
+        if few is not None:
+            return few
         env, trace = frame.env, frame.trace
         frame.env, frame.trace = dict(env), []
         found = 0
@@ -320,11 +324,42 @@ class Expressions:
             return Made("generator", found, element)
         return Unknown(found | taint(element))
 
+    def _each_of_few(
+        self, frame: Frame, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+    ) -> Value | None:
+        """Return the elements of a comprehension over a few known elements; None for all others."""
+        first, *others = node.generators
+        element = None if isinstance(node, ast.DictComp) else node.elt
+        plain = isinstance(first.iter, ast.Tuple | ast.List | ast.Name | ast.Call)
+        if others or first.ifs or element is None or not plain:
+            return None
+        rows = _rows(self.value(frame, first.iter))
+        if rows is None or len(rows) > _FEW:
+            return None
+        env, found = frame.env, []
+        for row in rows:
+            frame.env = dict(env)
+            self.simulator.statements.store(frame, first.target, row)
+            found.append(self.value(frame, element))
+        frame.env = env
+        return Items(tuple(found), "list")
+
     def _yield(self, frame: Frame, node: ast.Yield | ast.YieldFrom) -> Value:
         value = self.value(frame, node.value)
         frame.yields = True
         frame.yielded.append(self.element(value) if isinstance(node, ast.YieldFrom) else value)
         return ANYTHING
+
+
+def _rows(iterated: Value) -> tuple[Value, ...] | None:
+    """Return the elements of a sequence that is known; of several sequences in step, tuples. None for all others."""
+    if isinstance(iterated, Items) and iterated.kind != "set":
+        return iterated.items
+    if isinstance(iterated, Made) and iterated.cls == "zip" and isinstance(iterated.about, Items):
+        parts = [_rows(part) for part in iterated.about.items]
+        known = [part for part in parts if part is not None]
+        return tuple(Items(row) for row in zip(*known, strict=False)) if len(known) == len(parts) else None
+    return None
 
 
 def _both(one: Value, other: Value) -> Value:

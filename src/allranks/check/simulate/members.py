@@ -109,6 +109,8 @@ class Members:
             return self._above(base, name)
         if isinstance(base, Table):
             return base.get(name)
+        if isinstance(base, Unknown) and (chosen := self.simulator.chosen.get(name)) is not None:
+            return chosen if len(chosen.options) > 1 else chosen.options[0]
         if isinstance(base, Made) and base.cls == "namespace" and isinstance(base.about, Table):
             return base.about.get(name)
         return None

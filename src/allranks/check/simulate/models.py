@@ -15,6 +15,7 @@ from allranks.check.simulate.values import (
     ORDER,
     Class,
     Const,
+    Either,
     Function,
     Items,
     Library,
@@ -267,6 +268,15 @@ def _strftime(_: Simulation, __: Frame, given: Given) -> Value | None:
     return Text("{}", base.taint if changes else 0)
 
 
+def _set_defaults(simulator: Simulation, _: Frame, given: Given) -> Value | None:
+    """Note the functions that ``parser.set_defaults(run=train)`` lets a command line choose."""
+    for name, value in given.keywords:
+        if isinstance(value, Function):
+            before = simulator.chosen[name].options if name in simulator.chosen else ()
+            simulator.chosen[name] = Either(tuple(dict.fromkeys((*before, value))))
+    return NONE
+
+
 MODELS: Mapping[str, Model] = {
     **dict.fromkeys(
         (
@@ -315,5 +325,6 @@ METHODS: Mapping[str, Method] = {
     ),
     "format": _format,
     "get": _get,
+    "set_defaults": _set_defaults,
     "strftime": _strftime,
 }

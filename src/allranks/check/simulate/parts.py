@@ -9,7 +9,7 @@ from typing import Protocol
 from allranks.check.knowledge.tables import Collective, Effect, Knowledge, RankQuery
 from allranks.check.simulate.given import Given
 from allranks.check.simulate.state import Frame, Heap
-from allranks.check.simulate.values import Class, Function, ModuleObject, Object, Value
+from allranks.check.simulate.values import Class, Either, Function, ModuleObject, Object, Value
 from allranks.check.traces.nodes import Call, Node, Result
 
 
@@ -102,6 +102,8 @@ class Simulation(Protocol):
     shards: bool
     seeded: bool
     deep: bool
+    program: str  # the file of the program that runs
+    chosen: dict[str, Either]  # by the name of an option: the functions that a command line chooses from
 
     @property
     def spent(self) -> bool: ...

@@ -44,6 +44,7 @@ _TAINTS = {
 _NEED_PATH = ("file", "append", "checkpoint")  # without a path these return what they would write
 # What a call does whose arguments say that it does not do what it is known for.
 _INSTEAD = {"mkdir": "folder", "tracker": "muted"}
+_MOVES = frozenset(["rename", "replace", "renames", "move"])  # what they name lies there as a whole afterwards
 _SIGNS = ("initialise", "wrap", "sample", "launch")
 
 
@@ -109,6 +110,12 @@ class Recording:
             value = given.argument(key)
             if value is not None and (given.has(key, constant) or isinstance(value, ByRole)):
                 kind = _INSTEAD.get(kind, "")
+        if name.rpartition(".")[2] in _MOVES:
+            moved = self.note(
+                frame, name, "moved", given, entry, given.argument(0 if of_receiver else 1, "dst", "target")
+            )
+            source = given.expression(0 if of_receiver else 1, "dst", "target")
+            moved.target = ast.unparse(source) if source is not None else ""
         if kind and not (kind in _NEED_PATH and entry.path and not _names_file(where)):
             call = self.note(frame, name, kind, given, entry, where)
             source = given.owner if of_receiver else given.expression(*keys)

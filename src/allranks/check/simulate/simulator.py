@@ -17,7 +17,7 @@ from allranks.check.simulate.recording import Recording
 from allranks.check.simulate.results import Results
 from allranks.check.simulate.state import Frame, Heap
 from allranks.check.simulate.statements import Statements
-from allranks.check.simulate.values import ANYTHING, EVERY, Class, Const, Function, Library, ModuleObject, Value
+from allranks.check.simulate.values import ANYTHING, EVERY, Class, Const, Either, Function, Library, ModuleObject, Value
 from allranks.check.sources.source import module_name
 from allranks.check.traces.nodes import Result, meet
 
@@ -58,6 +58,8 @@ class Simulator:
         self.expressions = Expressions(self)
         self.statements = Statements(self)
         self.steps = 0
+        self.chosen: dict[str, Either] = {}
+        self.program = ""
         self.deep = False  # a chain of calls was too long to be followed
         self._objects: dict[str, ModuleObject] = {}
         self._modules: dict[str, Result] = {}  # of modules
@@ -105,6 +107,7 @@ class Simulator:
     def run_program(self, path: str) -> Result:
         """Return what a file does where it is started: its ``__name__`` is ``__main__``."""
         module = ModuleObject(path, module_name(path))
+        self.program = path
         before = self._objects.get(path)
         self._objects[path] = module
         self.heap.set(module, "__name__", Const("__main__"))
@@ -114,6 +117,7 @@ class Simulator:
         module.done = True
         if before is not None:
             self._objects[path] = before
+        self.program = ""
         return Result(module.name, path, 1, ANYTHING, tuple(frame.trace), meets=meet(tuple(frame.trace)))
 
     def variable(self, module: ModuleObject, name: str) -> Value | None:
@@ -181,6 +185,7 @@ class Simulator:
             self.results.result(method, self.calls.bind(method, Given(made.cls.node)), EVERY)
         return made
 
-    def run_function(self, function: Function) -> Result | None:
-        """Return what a function does that nobody calls, with nothing known of its arguments."""
-        return self.results.result(function, self.calls.bind(function, Given(function.node)), EVERY & function.only)
+    def run_function(self, function: Function, live: int = EVERY) -> Result | None:
+        """Return what a function does that nobody calls, with nothing known of its arguments. ``live``: the roles that
+        may call it."""
+        return self.results.result(function, self.calls.bind(function, Given(function.node)), live & function.only)

@@ -134,6 +134,19 @@ class Statements:
         value = self.simulator.expressions.value(frame, node.value)
         for target in node.targets:
             self.store(frame, target, value)
+            self._take_at_its_word(frame, target)
+
+    def _take_at_its_word(self, frame: Frame, target: ast.expr) -> None:
+        """Give a variable that is called as ranks are, and of which nothing is known, the value that its name says."""
+        if isinstance(target, ast.Tuple | ast.List):
+            for one in target.elts:
+                self._take_at_its_word(frame, one)
+        if isinstance(target, ast.Name):
+            value = self.simulator.expressions.value(frame, target)
+            if isinstance(value, Unknown) and not (value.taint or value.true or value.kind):
+                said = self.simulator.members.called(target.id)
+                if said is not None:
+                    self.bind(frame, target.id, said)
 
     def _annotated(self, frame: Frame, node: ast.AnnAssign) -> None:
         if node.value is not None:
