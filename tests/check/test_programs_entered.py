@@ -251,3 +251,32 @@ def test_ranks_come_from_the_environment_or_from_names(line: str) -> None:
     text = f"{JOIN}import os\n{line}\nif rank == 0:\n    torch.save({{}}, 'a.pt')\n"
     reached = [reach for _, reach in analysis({"train.py": text}).reached("checkpoint")]
     assert [reach.certain == 1 for reach in reached] == [bool(VARIABLES[line])]
+
+
+IN_TURN = """\
+import torch
+import torch.distributed as dist
+
+class Meet:
+    def end(self):
+        dist.barrier()
+
+class Write:
+    def end(self):
+        torch.save({{}}, "a.pt")
+
+dist.init_process_group("nccl")
+hooks = [Meet()]
+if dist.get_rank() == 0:
+    hooks.append({}())
+for hook in hooks:
+    hook.end()
+"""
+
+
+@pytest.mark.parametrize(("kind", "causes", "writers"), [("Write", [], 1), ("Meet", ["rank"], 0)])
+def test_hooks_run_one_after_the_other_on_the_ranks_that_have_them(kind: str, causes: list[str], writers: int) -> None:
+    found = analysis({"train.py": IN_TURN.format(kind)})
+    (root,) = [root for root in found.roots if root.kind == "program"]
+    assert [parting.cause for parting in root.parted] == causes
+    assert [reach.certain for reach in root.reached if reach.call.kind == "checkpoint"] == [1] * writers

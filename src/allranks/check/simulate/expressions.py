@@ -289,7 +289,7 @@ class Expressions:
             if iterated.cls == "zip" and isinstance(iterated.about, Items):
                 return Items(tuple(self.element(one) for one in iterated.about.items))
             if iterated.cls == "range":
-                return ANYTHING
+                return Unknown(iterated.taint) if iterated.taint else ANYTHING
             if iterated.cls == "generator" and iterated.about is not None:
                 return iterated.about
             if self.simulator.library.loads(iterated.cls):

@@ -15,12 +15,16 @@ from allranks.check.simulate.values import (
     ANYTHING,
     NONE,
     Either,
+    Function,
     Items,
     Library,
     Made,
+    Object,
     Truth,
     Unknown,
     Value,
+    by_role,
+    of_role,
     roles_where,
     taint,
     truth,
@@ -29,6 +33,8 @@ from allranks.check.traces.nodes import Branch, Loop, Node, Try
 
 # Who catches these lives with another process having done it first.
 _FORGIVEN = frozenset(["OSError", "FileNotFoundError", "FileExistsError", "IOError", "Exception", "EnvironmentError"])
+
+_FEW = 12  # so many objects of a list are run one after the other
 
 
 class Flow:
@@ -136,10 +142,35 @@ class Flow:
 
     def _for(self, frame: Frame, node: ast.For) -> None:
         iterated = self.simulator.expressions.value(frame, node.iter)
+        if (each := _objects_in_turn(iterated)) is not None:
+            self._in_turn(frame, node, each)
+            return
         element = self.simulator.expressions.element(iterated)
         often = truth(iterated) if isinstance(iterated, Items) else "UUUU"
         found = self.simulator.library.rounds(iterated)
         self._loop(frame, node, node.iter, (often, found), lambda: self._store(frame, node.target, element))
+
+    def _in_turn(self, frame: Frame, node: ast.For, each: Sequence[tuple[int, Value]]) -> None:
+        """Run the body of a loop over a few objects (hooks, callbacks) for one after the other, each for its roles."""
+        frame.jumps.append(Jumps())
+        for roles, element in each:
+            here = frame.live
+            frame.live &= roles
+            if not frame.live:
+                frame.live = here
+                continue
+            trace, frame.trace = frame.trace, []
+            self._store(frame, node.target, element)
+            self._block(frame, node.body)
+            inside, frame.trace = tuple(frame.trace), trace
+            frame.live |= here & ~roles | frame.jumps[-1].continued
+            frame.jumps[-1].continued = 0
+            letters = "".join("T" if roles >> role & 1 else "F" for role in range(4))
+            if inside:
+                text = self.simulator.expressions.source(node.iter)
+                frame.trace.append(Branch(letters, 0, place_of(node.iter), text, inside, ()))
+        frame.live |= frame.jumps.pop().broken
+        self._block(frame, node.orelse)
 
     def _while(self, frame: Frame, node: ast.While) -> None:
         test = self.simulator.expressions.value(frame, node.test)
@@ -244,6 +275,23 @@ class Flow:
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
         names = [kind.id if isinstance(kind, ast.Name) else "Exception" if kind is None else "" for kind in kinds]
         return any(name in _FORGIVEN for name in names)
+
+
+def _objects_in_turn(iterated: Value) -> Sequence[tuple[int, Value]] | None:
+    """Return the elements of a list of a few objects or functions, each with the roles that have it; None for all
+    other values."""
+    lists = [of_role(iterated, role) for role in range(4)]
+    known = [one.items for one in lists if isinstance(one, Items)]
+    longest = max(map(len, known), default=0)
+    callable_ = all(isinstance(item, Object | Function | Made) for items in known for item in items)
+    if len(known) < 4 or not 0 < longest <= _FEW or not callable_:
+        return None
+    found = []
+    for at in range(longest):
+        roles = sum(1 << role for role, items in enumerate(known) if len(items) > at)
+        filler = next(items[at] for items in known if len(items) > at)
+        found.append((roles, by_role(items[at] if len(items) > at else filler for items in known)))
+    return found
 
 
 def _as_condition(subject: ast.expr, case: ast.match_case) -> ast.expr:

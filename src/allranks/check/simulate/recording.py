@@ -141,8 +141,7 @@ class Recording:
         if name.rpartition(".")[2][:1].isupper():
             return Made(name, about=where, path=frame.path, line=given.line, arguments=given.keywords)
         if entry.kind in ("load", "read"):
-            found = taint(where)
-            return Unknown(found & ~(ORDER | FILES) | (SEEN if found & FILES else 0))
+            return Unknown(SEEN) if taint(where) else ANYTHING  # files of one run say the same
         if entry.kind == "tracker":
             return Made("<run>")
         return Unknown(taint(where)) if where is not None else ANYTHING
