@@ -207,6 +207,19 @@ def test_a_forged_cache_is_rebuilt_and_said(tmp_path: Path, caplog: pytest.LogCa
         assert "It is built anew" in caplog.text
 
 
+def test_a_first_line_of_three_bytes_is_no_mark(tmp_path: Path) -> None:
+    """A block may begin at byte 3 without a byte-order mark; but nothing else may be before the first block."""
+    path = tmp_path / "a.txt"
+    path.write_text("ab\ncd\nef\n")
+    os.utime(path, (1, 1))
+    source = open_source("text", path, block_bytes=1, cache=str(tmp_path / "cache"))
+    assert samples_of(source) == ["'ab'", "'cd'", "'ef'"]
+    (cached,) = (tmp_path / "cache").iterdir()
+    cached.write_bytes(_encode_index(without(source.index(), slice(1, None)), source.list_files()))
+    with pytest.raises(DataError, match="a byte-order mark before byte 3"):
+        samples_of(source)
+
+
 def test_take_and_skip_of_a_block_are_no_change(tmp_path: Path) -> None:
     """Of a cut file, a block may have more lines than the data set."""
     data = Dataset.jsonl(write(tmp_path / "a.jsonl", list(range(40))), shuffle=False, block_bytes=100).skip(3).take(30)

@@ -113,11 +113,9 @@ class LineFile:
         data = self.file.read(block.begin, block.end - block.begin)
         where = f"bytes {block.begin:,} to {block.end:,}"
         check_digest(self.file.path, data, block.check, where)
-        # So every block begins where a line does. Only a byte-order mark is in no block.
+        # So every block begins where a line does.
         if not data.endswith(b"\n") and block.end != self.file.nbytes:
             raise wrong_index_error(self.file.path, f"complete lines in {where}", "a line that continues")
-        if block.begin == len(_MARK) and self.file.read(0, len(_MARK)) != _MARK:
-            raise wrong_index_error(self.file.path, "a byte-order mark before byte 3", "other bytes")
         return data
 
 
@@ -163,8 +161,17 @@ class LineFormat:
         joined = blocks.gaps(file.nbytes) in ([], [(0, len(_MARK))])
         return joined and blocks.are_ascending and bool((blocks.rows <= blocks.end - blocks.begin).all())
 
-    def open(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:  # noqa: ARG002  blocks are checked
+    def open(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:  # noqa: ARG002
+        check_begin(file, blocks)
         return LineFile(file, self.blanks, self.decoding, self.max_block_bytes)
+
+
+def check_begin(file: FileBytes, blocks: FileBlocks | None) -> None:
+    """Raise DataChanged if the first bytes of a file are in no block, and are no byte-order mark."""
+    if blocks is None or compressed.codec_of(file.name) or blocks.begin[0] != len(_MARK):
+        return
+    if file.read(0, len(_MARK)) != _MARK:
+        raise wrong_index_error(file.path, "a byte-order mark before byte 3", "other bytes")
 
 
 def scan_lines(file: FileBytes, *, min_block_bytes: int, counts_blank_lines: bool) -> FileScan:

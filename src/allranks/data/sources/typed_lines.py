@@ -16,7 +16,7 @@ from allranks.data.sources.columns import TableRows
 from allranks.data.sources.file import FileBytes
 from allranks.data.sources.files import FileBlocks, FileScan, IndexBlock, OpenFile
 from allranks.data.sources.jsonl import json_lines
-from allranks.data.sources.line_file import LineDecoding, LineFile, LineFormat, LineRows
+from allranks.data.sources.line_file import LineDecoding, LineFile, LineFormat, LineRows, check_begin
 from allranks.data.sources.lines import count_lines, line_spans
 from allranks.data.sources.types import ColumnTypes
 from allranks.errors import DataError
@@ -88,6 +88,7 @@ class TypedJson:
         return self._lines.covers(file, blocks)
 
     def open(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:  # noqa: ARG002  blocks are checked
+        check_begin(file, blocks)
         return TypedFile(
             LineFile(file, self._lines.blanks, self._lines.decoding, self.max_block_bytes), self.types.to_schema()
         )
@@ -175,6 +176,7 @@ class TypedText:
         return self._lines.covers(file, blocks)
 
     def open(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:  # noqa: ARG002  blocks are checked
+        check_begin(file, blocks)
         return TextFile(LineFile(file, self._lines.blanks, self._lines.decoding, self.max_block_bytes))
 
     @property
