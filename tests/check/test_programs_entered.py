@@ -280,3 +280,43 @@ def test_hooks_run_one_after_the_other_on_the_ranks_that_have_them(kind: str, ca
     (root,) = [root for root in found.roots if root.kind == "program"]
     assert [parting.cause for parting in root.parted] == causes
     assert [reach.certain for reach in root.reached if reach.call.kind == "checkpoint"] == [1] * writers
+
+
+PARTINGS = {
+    "only(dist.barrier)": "rank",
+    "if done or not main:\n    sys.exit()\ndist.barrier()": "return",
+    "if time.time() > 9:\n    dist.barrier()": "process",
+    "for batch in train_loader:\n    if batch.sum() > 3:\n        break\n    dist.barrier()": "process",
+    "for batch in train_loader:\n    loss = batch\n    dist.all_reduce(loss)\n    if loss > 3:\n        break": "",
+    "jax.tree.map(lambda x: dist.all_reduce(x), [1]) if main else None": "rank",
+    "if main and os.path.exists('a'):\n    dist.barrier()": "rank",
+    "if os.path.exists('a') and done:\n    dist.barrier()": "process",
+    "Env.start()\nif Env.main:\n    dist.barrier()": "rank",
+}
+PARTING = """\
+import os, sys, time
+import jax
+import torch.distributed as dist
+
+class Env:
+    main = False
+
+    @classmethod
+    def start(cls):
+        Env.main = dist.get_rank() == 0
+
+def only(f):
+    if main:
+        f()
+
+dist.init_process_group("nccl")
+main, done = dist.get_rank() == 0, bool(input())
+"""
+
+
+@pytest.mark.parametrize("lines", PARTINGS)
+def test_where_ranks_part_and_why(lines: str) -> None:
+    (root,) = [root for root in analysis({"train.py": PARTING + lines + "\n"}).roots if root.kind == "program"]
+    assert [parting.cause for parting in root.parted if parting.cause != "rounds"] == [PARTINGS[lines]] * bool(
+        PARTINGS[lines]
+    )

@@ -203,6 +203,7 @@ def load() -> Knowledge:
             "context": _patterns(user["context"]),
             "joins": _patterns({"call": user["joins"]["call"]}),
             "effect": _patterns(user["effect"]),
+            "rows": _patterns({"of": user["rows"]["of"]}),
             "program": _patterns({**user["program"], **user["state"]}),
         },
         _starts=frozenset(name.partition(".")[0] for name in aliases),

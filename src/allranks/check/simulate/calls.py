@@ -15,6 +15,7 @@ from allranks.check.simulate.values import (
     ANYTHING,
     EVERY,
     NONE,
+    RANK,
     ByRole,
     Class,
     Const,
@@ -227,7 +228,14 @@ class Calls:
         if kept is None:
             return ANYTHING
         if kept.trace:
-            frame.trace.append(Enter(kept, place_of(given.node), live))
+            entered = Enter(kept, place_of(given.node), live)
+            if function.only != EVERY:  # a decorator lets some ranks run it
+                letters = "".join("T" if function.only >> role & 1 else "F" for role in range(4))
+                decorators = getattr(function.node, "decorator_list", [])
+                text = ", ".join(f"@{self.simulator.expressions.source(one)}" for one in decorators)
+                frame.trace.append(Branch(letters, RANK, place_of(given.node), text, (entered,), ()))
+            else:
+                frame.trace.append(entered)
             frame.live &= ~ends(kept, live)
         if kept.yields:
             return Made("generator", taint(kept.yielded), kept.yielded, path=kept.path, line=kept.line)

@@ -294,6 +294,8 @@ class Expressions:
                 return iterated.about
             if self.simulator.library.loads(iterated.cls):
                 return Unknown(DATA)
+        if isinstance(iterated, Unknown) and self.simulator.knowledge.named("rows", iterated.name):
+            return Unknown(iterated.taint | DATA)
         if isinstance(iterated, Unknown):
             return Unknown(iterated.taint) if iterated.taint else ANYTHING
         return unknown(iterated)

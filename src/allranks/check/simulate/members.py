@@ -122,6 +122,9 @@ class Members:
 
     def _of_class(self, cls: Class, name: str, receiver: Object | None) -> Value | None:
         found = cls.find(name)
+        for one in cls.lineage():
+            if (stored := self.simulator.heap.get(one, name)) is not None:
+                return stored
         if found is None:
             return None
         if isinstance(found, Made) and found.cls == "staticmethod":

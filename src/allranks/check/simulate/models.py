@@ -208,6 +208,15 @@ def _callback(simulator: Simulation, frame: Frame, given: Given) -> Value:
     return simulator.calls.invoke(frame, given.first, Given(given.node, given.arguments[1:], given.keywords))
 
 
+def _map(simulator: Simulation, frame: Frame, given: Given) -> Value:
+    """Call a function with an element of each of the other arguments."""
+    if not isinstance(given.first, Function):
+        return unknown(*given.every)
+    element = simulator.expressions.element
+    passed = tuple(element(one) for one in given.arguments[1:])
+    return simulator.calls.invoke(frame, given.first, Given(given.node, passed))
+
+
 def _descriptor(kind: str) -> Model:
     return lambda _, __, given: Made(kind, about=given.first)
 
@@ -288,6 +297,7 @@ MODELS: Mapping[str, Model] = {
         ),
         _first,
     ),
+    **dict.fromkeys(("map", "filter", "jax.tree.map", "jax.tree_map", "jax.tree_util.tree_map"), _map),
     **dict.fromkeys(("absl.app.run", "fire.Fire", "typer.run"), _callback),
     **dict.fromkeys(("threading.Thread", "multiprocessing.Process", "torch.multiprocessing.Process"), _process),
     **dict.fromkeys(

@@ -39,6 +39,7 @@ class Divergence:
     who: Truth
     root: Result
     chain: tuple[Step, ...] = ()
+    leaves: str = ""  # how one side leaves: return, break, continue, end
 
 
 @dataclass(slots=True)
@@ -142,10 +143,11 @@ class Comparison:
         there = [role for role in level.each if node.letters[role] in "TUD"]
         others = [role for role in level.each if node.letters[role] in "FUD"]
         parted = False
-        no = [role for role in others if node.letters[role] == "F"]
-        only = [role for role in there if node.letters[role] in "TU"]
-        if no and only and not level.quiet:
-            parted = self._differ(node, (node.then, only[0]), (node.orelse, no[0]), level, rest)
+        if there and others and not level.quiet:
+            one = min(there, key=lambda role: "TUD".index(node.letters[role]))
+            other = min(others, key=lambda role: "FUD".index(node.letters[role]))
+            if node.letters[one] != node.letters[other]:
+                parted = self._differ(node, (node.then, one), (node.orelse, other), level, rest)
         either = [role for role in there if node.letters[role] == "D"]
         if either and not parted and node.taint & DIFFERS:
             self._differ(node, (node.then, either[0]), (node.orelse, either[0]), level, rest, cause="process")
@@ -184,9 +186,10 @@ class Comparison:
             return False
         same = sorted(map(str, sides[0])) == sorted(map(str, sides[1]))
         if cause == "rank":
-            cause = "order" if same else "return" if any(leaves) else "rank"
+            cause = "order" if same else "return" if leaves[1 - longer] else "rank"
         met = inside[min(_position(sides[longer], at), len(inside) - 1)]
-        self._note(node, level, met, cause, (_ops(sides[0]), _ops(sides[1])))
+        found = self._note(node, level, met, cause, (_ops(sides[0]), _ops(sides[1])))
+        found.leaves = leaves[1 - longer]
         return True
 
     def _note(
@@ -196,11 +199,12 @@ class Comparison:
         met: tuple[Call, Span],
         cause: str,
         ops: tuple[tuple[str, ...], tuple[str, ...]],
-    ) -> None:
+    ) -> Divergence:
         who = node.letters if isinstance(node, Branch) else node.often
         found = Divergence(node, level.result.path, level.result.symbol, *met, cause, node.taint, *ops, who, self.root)
         found.chain = level.chain
         self.found.append(found)
+        return found
 
     def _leaves(self, nodes: Sequence[Node], role: int) -> str:
         """Return how a role leaves nodes (``return``, ``break``, ...); empty if it goes on behind them."""
