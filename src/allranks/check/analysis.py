@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -130,7 +130,7 @@ def analyse(
     modules = Modules.of(trees, installed=knowledge.installed)
     simulator = Simulator(trees, modules, knowledge, watched=watched, shards=shards, seeded=seeded)
     roots = [Root(simulator.run_program(path), "program") for path in _programs(trees, modules, starts.entries)]
-    roots += _rest(simulator, trees, texts.values())
+    roots += _rest(simulator, trees, texts)
     programs: dict[str, Root] = {}
     for root in roots:
         root.reached = walk(root.result)
@@ -190,10 +190,11 @@ def _acts(node: ast.stmt) -> bool:
     return isinstance(node, ast.For | ast.While | ast.With)
 
 
-def _rest(simulator: Simulator, trees: Mapping[str, ast.Module], texts: Iterable[str]) -> Iterator[Root]:
+def _rest(simulator: Simulator, trees: Mapping[str, ast.Module], texts: Mapping[str, str]) -> Iterator[Root]:
     """Yield what no program calls: functions and methods, those first whose name nobody mentions."""
     waiting: list[tuple[bool, Function, Class | None]] = []
-    mentioned = _mentioned(texts)
+    words = _Words(texts, simulator.knowledge)
+    mentioned = words.mentioned()
     for path in trees:
         if not is_test(path):
             module = simulator.module(path)
@@ -201,6 +202,9 @@ def _rest(simulator: Simulator, trees: Mapping[str, ast.Module], texts: Iterable
                 waiting.append((value.name in mentioned, value, owner))
     for _, function, owner in sorted(waiting, key=lambda one: one[0]):
         if function.node in simulator.results.by_node or isinstance(function.node, ast.Lambda):
+            continue
+        called = owner is not None and (_is_hook(simulator, owner, function.name) or simulator.calls.objects_of(owner))
+        if not called and not words.says_something(function):
             continue
         root = _run(simulator, function, owner)
         if root is not None and root.result.trace:
@@ -240,12 +244,28 @@ def _functions(simulator: Simulator, module: ModuleObject) -> Iterator[tuple[Fun
                     yield inside, None if getattr(member, "cls", "") in ("staticmethod", "classmethod") else value
 
 
-def _mentioned(texts: Iterable[str]) -> frozenset[str]:
-    """Return the words that stand in the project more than once: names that are used, and not only defined."""
-    count: Counter[str] = Counter()
-    for text in texts:
-        count.update(_WORD.findall(text))
-    return frozenset(word for word, often in count.items() if often > 1)
+class _Words:
+    """The words of a project: which functions are named anywhere, and which may do something that matters."""
+
+    def __init__(self, texts: Mapping[str, str], knowledge: Knowledge) -> None:
+        self._lines = {path: text.split("\n") for path, text in texts.items()}
+        self._of_files = {path: Counter(_WORD.findall(text)) for path, text in texts.items()}
+        self._telling = knowledge.telling()
+
+    def mentioned(self) -> frozenset[str]:
+        """Return the words that stand more than once: names that are used, and not only defined."""
+        count: Counter[str] = Counter()
+        for words in self._of_files.values():
+            count.update(words)
+        return frozenset(word for word, often in count.items() if often > 1)
+
+    def says_something(self, function: Function) -> bool:
+        """Return whether the source of a function has a word of the tables."""
+        path, node = function.module.path, function.node
+        if self._telling.isdisjoint(self._of_files[path]):
+            return False
+        source = "\n".join(self._lines[path][node.lineno - 1 : node.end_lineno])
+        return not self._telling.isdisjoint(_WORD.findall(source))
 
 
 def _is_hook(simulator: Simulator, owner: Class, name: str) -> bool:

@@ -109,6 +109,16 @@ class Knowledge:
                 return meaning
         return None
 
+    def telling(self) -> frozenset[str]:
+        """Return the last parts of the names of effects, of collectives and of what shows several processes.
+
+        A function without any of these words does nothing itself that other processes notice.
+        """
+        effects = (name for name, row in self.effects.items() if row.kind != "print")
+        meetings = (name for form in self.collectives.values() for name in form)
+        signs = (name for kind in ("initialise", "wrap", "sample", "launch") for name in self.signs[kind])
+        return frozenset(name.rpartition(".")[2] for name in (*effects, *meetings, *signs))
+
     def says(self, meaning: str, text: str) -> bool:
         """Return whether a pattern of ``[program]`` or ``[state]`` is found in a name."""
         return any(told == meaning and pattern.search(text) for pattern, told in self.names["program"])

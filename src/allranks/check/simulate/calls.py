@@ -45,6 +45,7 @@ class Calls:
     def __init__(self, simulator: Simulation) -> None:
         self.simulator = simulator
         self._objects: dict[tuple[Any, ...], Object] = {}
+        self._by_class: dict[Class, list[Object]] = {}
         self.makers: dict[Object, dict[str, int]] = {}  # by program, the roles that make it
 
     def call(self, frame: Frame, node: ast.Call) -> Value:
@@ -198,11 +199,12 @@ class Calls:
         key = (cls, path, place_of(node))
         if key not in self._objects:
             self._objects[key] = Object(cls, path, getattr(node, "lineno", 1))
+            self._by_class.setdefault(cls, []).append(self._objects[key])
         return self._objects[key]
 
     def objects_of(self, cls: Class) -> list[Object]:
         """Return the objects that were made of a class, in order."""
-        return [made for made in self._objects.values() if made.cls is cls]
+        return self._by_class.get(cls, [])
 
     def construct(self, frame: Frame, cls: Class, given: Given) -> Value:
         """Make an object of a class of the project."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -303,6 +304,7 @@ def _letter(value: Value) -> str:
     return "T"
 
 
+@cache
 def roles_where(letters: Truth, wanted: str) -> int:
     """Return the roles whose letter is one of ``wanted``, as bits."""
     return sum(1 << role for role, letter in enumerate(letters) if letter in wanted)
