@@ -7,6 +7,7 @@ Each finding in a labelled file or in good code is true (it hits a label, or was
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import traceback
 from collections import Counter
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from allranks.check import second
 from allranks.check.engine import Settings, check
 from allranks.check.registry import all_rules
 from allranks.findings import Finding
@@ -26,7 +28,7 @@ from bench.page import table
 NEAR = 3
 PER = 2000
 Verdict: TypeAlias = Literal["true", "false", "open"]
-# repository, commit, its files, what to score
+# repository, commit, its files, what to score; for `run` also the edition of the engine
 Job: TypeAlias = tuple[str, str, Path, tuple[Label, ...], CodeBase | None]
 
 
@@ -62,6 +64,7 @@ class Score:
     lines: Mapping[str, int]  # of good code, by repository
     missing: tuple[str, ...]
     crashed: tuple[str, ...]
+    trees: tuple[tuple[str, str], ...] = ()  # repository and commit (12 digits) of what was checked
 
 
 def places(finding: Finding) -> Iterable[tuple[str, int]]:
@@ -92,8 +95,11 @@ def _shown(finding: Finding, defaults: frozenset[str]) -> bool:
     return finding.code in defaults and finding.confidence == "high"
 
 
-def run(job: Job) -> tuple[list[Finding], int, str]:
-    """Check one commit; return the findings that are scored, the lines of good code, and where the check crashed."""
+def run(job: Job, edition: int = 1) -> tuple[list[Finding], int, str]:
+    """Check one commit; return the findings that are scored, the lines of good code, and where the check crashed.
+
+    ``edition``: 2 for the second engine, which has the rules of `second.codes` alone.
+    """
     repository, commit, root, wanted, whole = job
     keep: Callable[[str], bool]
     if whole is None:
@@ -107,11 +113,11 @@ def run(job: Job) -> tuple[list[Finding], int, str]:
     sources = {name: path.read_bytes() for name, path in files.items()}
     lines = sum(text.count(b"\n") for name, text in sources.items() if keep(name) and name.endswith(".py"))
     try:
-        outcome = check(sources, Settings(select=("ALL",)))
+        every = second.findings(sources) if edition == 2 else check(sources, Settings(select=("ALL",))).findings
     except Exception:  # whatever it is: a crash on real code is told, and the others are still scored
         return [], lines, f"{repository} at {commit}:\n{traceback.format_exc(limit=-3)}"
-    crash = next((f"{f.place.path}: {f.message}" for f in outcome.findings if _is_lost(f)), "")
-    ours = (f for f in outcome.findings if not f.code.startswith("AR9"))
+    crash = next((f"{f.place.path}: {f.message}" for f in every if _is_lost(f)), "")
+    ours = (f for f in every if not f.code.startswith("AR9"))
     hits = (f for f in ours if keep(f.place.path) or any(f.code in one.codes and near(f, one) for one in wanted))
     return list(hits), lines, f"{repository} at {commit}: {crash}" if crash else ""
 
@@ -128,7 +134,15 @@ def _within(part: CodeBase) -> Callable[[str], bool]:
     return lambda name: below(name, part.paths) and not below(name, part.without)
 
 
-def score(halves: Sequence[str], *, into: Path, mirror: Path | None = None, workers: int = 2, only: str = "") -> Score:
+def score(
+    halves: Sequence[str],
+    *,
+    into: Path,
+    mirror: Path | None = None,
+    workers: int = 2,
+    only: str = "",
+    edition: int = 1,
+) -> Score:
     """Run the check over the chosen halves of the set, or over the repositories of them whose name has ``only``.
 
     What cannot be fetched is left out and told in ``missing``.
@@ -142,7 +156,7 @@ def score(halves: Sequence[str], *, into: Path, mirror: Path | None = None, work
     crashed: list[str] = []
     with ProcessPoolExecutor(workers) as pool:
         for (repository, commit, _, wanted, whole), (findings, count, crash) in zip(
-            jobs, pool.map(run, jobs), strict=True
+            jobs, pool.map(functools.partial(run, edition=edition), jobs), strict=True
         ):
             good = whole is not None and whole.well_kept
             results += [scored(label, findings, defaults) for label in wanted]
@@ -153,7 +167,8 @@ def score(halves: Sequence[str], *, into: Path, mirror: Path | None = None, work
             if good:
                 lines[repository] += count
             crashed += [crash] if crash else []
-    return Score(tuple(results), tuple(found), lines, tuple(missing), tuple(crashed))
+    trees = tuple((job[0], job[1][:12]) for job in jobs)
+    return Score(tuple(results), tuple(found), lines, tuple(missing), tuple(crashed), trees)
 
 
 def _jobs(halves: Sequence[str], into: Path, mirror: Path | None, only: str) -> tuple[list[Job], list[str]]:
@@ -265,11 +280,19 @@ def main() -> None:
     parser.add_argument("--split", choices=SPLITS, action="append", help="only this half (default: both)")
     parser.add_argument("--only", default="", help="only repositories with this in their name")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--edition", type=int, choices=(1, 2), default=1, help="2: the second engine")
     parser.add_argument("--show", choices=("missed", "true", "false", "open"), action="append", default=[])
     parser.add_argument("--code", help="show only findings whose code begins so")
     chosen = parser.parse_args()
     halves = chosen.split or SPLITS
-    whole = score(halves, into=chosen.into, mirror=chosen.mirror, workers=chosen.workers, only=chosen.only)
+    whole = score(
+        halves,
+        into=chosen.into,
+        mirror=chosen.mirror,
+        workers=chosen.workers,
+        only=chosen.only,
+        edition=chosen.edition,
+    )
     for line in _listing(whole, chosen.show, chosen.code or ""):
         print(line)
     print(f"{halves_table(whole)}\n\n{codes_table(whole)}")

@@ -14,11 +14,12 @@ import pytest
 import bench.check.labels as labels_of_check
 from allranks.check.registry import all_rules
 from allranks.findings import Finding, Note, Place
+from bench.check.baseline import Kept, compare, read, write
 from bench.check.fetch import Missing, tree
 from bench.check.labels import SPLITS, CodeBase, Label, code_bases, judgements, labels, split
 from bench.check.score import Found, Score, Scored, codes_table, halves_table, scored
 from bench.check.why import why
-from bench.check.written import Written, written
+from bench.check.written import Written, outcome, written
 
 LABEL = Label("a-1", "o/a", "0" * 40, "train.py", 10, ("AR101", "AR102"), "torch", "why", "https://", ("io.py:3",))
 
@@ -167,3 +168,22 @@ def test_why_tells_what_is_known_at_a_bug() -> None:
     assert "event train.py:5" in told
     assert "torch.save [checkpoint]" in told
     assert "roles=['first', 'node', " in told
+
+
+def test_a_baseline_tells_what_is_lost_and_gained(tmp_path: Path) -> None:
+    """A finding two lines away is the same, one of low confidence is lost, and what nobody judged is counted apart."""
+
+    def one(line: int, verdict: str, *, shown: bool = True) -> Kept:
+        return Kept("o/a", "0" * 12, "AR101", "train.py", line, "train", shown, verdict)
+
+    before = [one(1, "true"), one(20, "true"), one(40, "true"), one(60, "false")]
+    after = [one(3, "true"), one(20, "true", shown=False), one(61, "false"), one(80, "open"), one(90, "true")]
+    write(tmp_path / "kept", before)
+    row = compare(read(tmp_path / "kept"), after).splitlines()[2]
+    assert [cell.strip() for cell in row.strip("| ").split("|")] == ["AR101", "3", "1", "1", "1", "1", "0", "1"]
+
+
+def test_the_second_engine_can_be_scored() -> None:
+    """A written program of which it finds the bug."""
+    program = next(one for one in written("research-b01") if one.bug is not None and one.bug.codes[0] == "AR101")
+    assert outcome(program, edition=2).default
