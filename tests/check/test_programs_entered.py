@@ -80,6 +80,12 @@ PROGRAMS = {
         "main.py": f"{JOIN}from loop import train\ndef steps():\n    yield train\nfor step in steps():\n    step()\n",
         "loop.py": SAVE,
     },
+    "a table of classes": {
+        "main.py": f"{JOIN}from loop import TABLE\nTABLE[input()]().run()\n",
+        "loop.py": "import torch\nTABLE = {}\ndef register(cls):\n    TABLE[cls.__name__] = cls\n    return cls\n"
+        "@register\nclass Saver:\n    def run(self):\n        torch.save({}, 'a.pt')\n"
+        "@register\nclass Other:\n    def run(self):\n        pass\n",
+    },
     "match": {
         "main.py": f"{JOIN}import sys\nfrom loop import train\nmatch sys.argv[1]:\n    case 'train':\n"
         "        train()\n",

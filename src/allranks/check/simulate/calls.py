@@ -150,7 +150,7 @@ class Calls:
             self.invoke(frame, method.with_receiver(value), Given(node, (NONE, NONE, NONE)))
 
     def decorated(self, frame: Frame, value: Value, decorator: ast.expr) -> Value:
-        """Return what a decorator makes of a function."""
+        """Return what a decorator makes of a function or of a class."""
         made = self.simulator.expressions.value(frame, decorator.func if isinstance(decorator, ast.Call) else decorator)
         name = made.name if isinstance(made, Library | Function) else ast.unparse(decorator).partition("(")[0]
         last = name.rpartition(".")[2]
@@ -164,14 +164,14 @@ class Calls:
         if kind is not None and isinstance(value, Function) and not isinstance(made, Function):
             value.only = 0b0011 if kind == "local" else 0b0001 if kind == "global" else 0b1110
             return value
-        if not isinstance(made, Function) or not isinstance(value, Function):
+        if not isinstance(made, Function) or not isinstance(value, Function | Class):
             return value
         wrapper: Value = made
         if isinstance(decorator, ast.Call):
             wrapper = self.invoke(frame, made, self._given(frame, decorator))
         if isinstance(wrapper, Function):
             wrapper = self.invoke(frame, wrapper, Given(decorator, (value,)))
-        return wrapper if isinstance(wrapper, Function) else value
+        return wrapper if isinstance(wrapper, Function | Class) else value
 
     def annotated(self, frame: Frame, annotation: ast.expr | None) -> Value | None:
         """Return a value of which only the type is known; None if the annotation says nothing that matters."""

@@ -17,6 +17,7 @@ from allranks.check.simulate.values import (
     NONE,
     ORDER,
     ByRole,
+    Class,
     Const,
     Either,
     Function,
@@ -41,6 +42,7 @@ from allranks.check.traces.nodes import Branch, Loop
 
 _LONGEST = 64
 _FEW = 12
+_MOST_CHOSEN = 32  # so many functions or classes a table may offer
 
 
 class Expressions:
@@ -265,7 +267,9 @@ class Expressions:
         if isinstance(base, Unknown | Made) and isinstance(key, Const) and isinstance(key.value, str):
             return self.simulator.members.called(key.value) or Unknown(taint(base), name=key.value)
         if isinstance(base, Table) and base.items:
-            return unknown(*(value for _, value in base.items), key)
+            every = tuple(dict.fromkeys(value for _, value in base.items))
+            chosen = all(isinstance(value, Function | Class) for value in every) and len(every) <= _MOST_CHOSEN
+            return Either(every) if chosen and not taint(key) & DIFFERS else unknown(*every, key)
         if isinstance(base, Made) and base.cls == "tuple":
             return ANYTHING
         return unknown(base, key)

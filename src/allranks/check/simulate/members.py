@@ -13,6 +13,7 @@ from allranks.check.simulate.values import (
     TRUE,
     ByRole,
     Class,
+    Const,
     Either,
     Function,
     Library,
@@ -104,7 +105,7 @@ class Members:
             stored = self.simulator.heap.get(base, name)
             return stored if stored is not None else self._of_class(base.cls, name, base)
         if isinstance(base, Class):
-            return self._of_class(base, name, None)
+            return Const(base.name) if name in ("__name__", "__qualname__") else self._of_class(base, name, None)
         if isinstance(base, Made) and base.cls == "super":
             return self._above(base, name)
         if isinstance(base, Table):

@@ -237,9 +237,9 @@ def _append(simulator: Simulation, frame: Frame, given: Given) -> Value | None:
         return None
     few = isinstance(base, Items) and len(base.items) < _MOST and not frame.loops
     if few and isinstance(base, Items) and len(given.arguments) == 1:
-        simulator.statements.store(frame, target, Items((*base.items, given.arguments[0]), base.kind))
+        simulator.statements.change(frame, target, Items((*base.items, given.arguments[0]), base.kind))
     else:
-        simulator.statements.store(frame, target, Unknown(taint(base) | unknown(*given.arguments).taint))
+        simulator.statements.change(frame, target, Unknown(taint(base) | unknown(*given.arguments).taint))
     return NONE
 
 

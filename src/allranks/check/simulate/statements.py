@@ -88,6 +88,19 @@ class Statements:
         elif isinstance(target, ast.Starred):
             self.store(frame, target.value, unknown(value))
 
+    def change(self, frame: Frame, target: ast.expr, value: Value) -> None:
+        """Give a list or a table its new content: in the scope that has the variable, not in this one."""
+        if not isinstance(target, ast.Name):
+            self.store(frame, target, value)
+            return
+        scope: Frame | None = frame
+        while scope is not None and target.id not in scope.env:
+            scope = scope.parent
+        if scope is not None:
+            scope.env[target.id] = value
+        else:
+            self.simulator.heap.set(frame.module, target.id, value, frame.live)
+
     def bind(self, frame: Frame, name: str, value: Value) -> None:
         """Bind a name in the scope that it belongs to, for the roles that are here."""
         if name in frame.nonlocals:
@@ -118,11 +131,11 @@ class Statements:
             return
         if isinstance(base, Table) and isinstance(key, Const):
             items = {**dict(base.items), key.value: value}
-            self.store(frame, target.value, Table(tuple(items.items()), base.open))
+            self.change(frame, target.value, Table(tuple(items.items()), base.open))
         elif isinstance(target.value, ast.Name | ast.Attribute) and isinstance(base, Unknown | Items | Table):
             found = taint(base) | taint(value) | taint(key)
             if found != taint(base):
-                self.store(frame, target.value, Unknown(found))
+                self.change(frame, target.value, Unknown(found))
 
     # Simple statements
 
@@ -235,7 +248,11 @@ class Statements:
         for statement in node.body:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 cls.members.setdefault(statement.target.id, self._typed(frame, statement.annotation))
+        made: Value = cls
         self.bind(frame, node.name, cls)
+        for decorator in reversed(node.decorator_list):  # it may be put into a table of classes
+            made = self.simulator.calls.decorated(frame, made, decorator)
+        self.bind(frame, node.name, made)
 
     def _typed(self, frame: Frame, annotation: ast.expr) -> Value:
         return self.simulator.calls.annotated(frame, annotation) or ANYTHING
