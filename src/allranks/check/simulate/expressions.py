@@ -13,6 +13,7 @@ from allranks.check.simulate.values import (
     ANYTHING,
     DATA,
     DIFFERS,
+    EVERY,
     FALSE,
     NONE,
     ORDER,
@@ -29,6 +30,7 @@ from allranks.check.simulate.values import (
     Truth,
     Unknown,
     Value,
+    by_role,
     join,
     lift,
     negate,
@@ -308,27 +310,32 @@ class Expressions:
         few = self._each_of_few(frame, node)
         if few is not None:
             return few
-        env, trace = frame.env, frame.trace
+        env, trace, live = frame.env, frame.trace, frame.live
         frame.env, frame.trace = dict(env), []
-        found = 0
+        found, roles = 0, EVERY
         counted: Value = ANYTHING
         for generator in node.generators:
             counted = self.value(frame, generator.iter)
             found |= taint(counted)
             self.simulator.statements.store(frame, generator.target, self.element(counted))
             for condition in generator.ifs:
-                found |= taint(self.value(frame, condition)) & DIFFERS
+                test = self.value(frame, condition)
+                found |= taint(test) & DIFFERS
+                roles &= roles_where(truth(test), "TUD")
+            frame.live = live & roles
         element: Value
         if isinstance(node, ast.DictComp):
             element = unknown(self.value(frame, node.key), self.value(frame, node.value))
         else:
             element = self.value(frame, node.elt)
-        inside, frame.env, frame.trace = tuple(frame.trace), env, trace
+        inside, frame.env, frame.trace, frame.live = tuple(frame.trace), env, trace, live
         if inside:
-            frame.trace.append(Loop("UUUU", found, place_of(node), self.source(node.generators[0].iter), inside))
+            often = "".join("U" if roles >> role & 1 else "F" for role in range(4))
+            frame.trace.append(Loop(often, found, place_of(node), self.source(node.generators[0].iter), inside))
+        made: Value = Unknown(found | taint(element))
         if isinstance(node, ast.GeneratorExp | ast.ListComp) and not isinstance(element, Unknown | Const | Text):
-            return Made("generator", found, element)
-        return Unknown(found | taint(element))
+            made = Made("generator", found, element)
+        return by_role(made if roles >> role & 1 else Items(()) for role in range(4))
 
     def _each_of_few(
         self, frame: Frame, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
