@@ -47,6 +47,8 @@ def test_ranks_of_a_host_do_not_share_one_cpu() -> None:
     assert "--cpus-per-task=8" in directives(text)
     assert "--cpus-per-task=8" in step(text)
     assert "--cpus-per-task" not in slurm.script(JOB, slurm.Profile(exclusive=True), launcher=LAUNCHER)
+    auto = slurm.script(dataclasses.replace(JOB, ranks=None), slurm.Profile(gpus_per_node=4), launcher=LAUNCHER)
+    assert "--cpus-per-task=4" in directives(auto)
 
 
 def test_the_signal_goes_to_the_step_and_slurm_leaves_the_end_of_a_failed_job_to_the_launchers() -> None:

@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("-d", "--devices", type=at_least_one, metavar="M", help="virtual CPU devices per rank")
     p.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
     p.add_argument("--timeout", type=seconds, metavar="S", help="end the job after S seconds (exit code 124)")
-    grace = "between Ctrl-C or SIGTERM and SIGKILL: time to save and leave (default 30)"
+    grace = "between SIGTERM (the ranks save and leave) or Ctrl-C (they end) and SIGKILL (default 30)"
     p.add_argument("--grace", type=seconds, default=30.0, metavar="S", help=grace)
     p.add_argument(
         "--rendezvous-timeout",

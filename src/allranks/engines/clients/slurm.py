@@ -73,8 +73,8 @@ class Client:
                 return accounted
             raise EngineFailed(
                 str(error),
-                remedy="Slurm forgets a job some minutes after its end (MinJobAge), and its accounting (sacct) has no "
-                f"job {reference}.",
+                remedy="If Slurm answers here (scontrol ping), it has forgotten the job, some minutes after its end "
+                f"(MinJobAge), and its accounting (sacct) has no job {reference}.",
             ) from error
 
 

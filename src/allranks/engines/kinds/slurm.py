@@ -103,7 +103,7 @@ def _options(job: Submission, profile: Profile) -> list[str]:
 
 def _cpus(job: Submission, profile: Profile) -> list[str]:
     """Return the option for CPUs: without it, all ranks of a host would share one."""
-    number = profile.cpus_per_task or (0 if profile.exclusive else job.ranks or 0)
+    number = profile.cpus_per_task or (0 if profile.exclusive else job.ranks or profile.gpus_per_node or 0)
     return [f"--cpus-per-task={number}"] if number else []
 
 

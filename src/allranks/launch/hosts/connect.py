@@ -48,7 +48,8 @@ def listen(place: HostPlace) -> socket.socket:
     numbers = ", ".join(map(str, place.ports))
     raise HostsMissing(
         f"host {socket.gethostname()}: cannot listen at port {numbers}: {why} ({place.evidence}).",
-        remedy="Give a free port of host 0, the same on all hosts: --coordinator HOST:PORT.",
+        remedy="Give a free port of host 0, the same on all hosts: --coordinator HOST:PORT. If another launcher of "
+        "this job runs here, both take themselves for host 0: give each its own --host-rank.",
     )
 
 
