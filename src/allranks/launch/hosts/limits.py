@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# The exit code of a job whose host 0 is lost.
-LOST = 1
+# The exit code of a job whose host 0 is lost: as if its ranks were killed, as with any other host.
+LOST = 137
 
 
 @dataclass(frozen=True, slots=True)
