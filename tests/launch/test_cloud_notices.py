@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -100,6 +101,32 @@ def test_without_a_server_nothing_is_queried_again_unless_it_is_required(capfd: 
     [line] = capfd.readouterr().err.splitlines()
     assert line.startswith("allranks: --notices gce: http://127.0.0.1:")
     assert "does not answer" in line
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\xff\xfe garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", b""],
+)
+def test_an_answer_that_is_no_http_is_no_end_of_the_queries(garbage: bytes) -> None:
+    pauses: list[float] = []
+    with socket.create_server(("127.0.0.1", 0)) as server, served({**QUIET, f"{GCE}preempted": "TRUE"}) as good:
+
+        def answer() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(65536)
+                connection.sendall(garbage)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        environ = {"GCE_METADATA_HOST": f"127.0.0.1:{server.getsockname()[1]}"}
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            environ.update(good)
+
+        assert wait_for_notice(SOURCES["gce"], environ, is_required=True, pause=pause) == "preempted is TRUE"
+        thread.join()
+    assert len(pauses) == 1
 
 
 @pytest.mark.parametrize(

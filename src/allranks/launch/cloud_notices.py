@@ -5,6 +5,7 @@ A notice has the effect of SIGTERM to this launcher: the ranks save and leave. T
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import sys
@@ -81,7 +82,10 @@ def query(source: NoticeSource, environ: Mapping[str, str]) -> str:
 
 
 def _request(url: str, headers: Mapping[str, str], *, method: str) -> str | None:
-    """Return the answer; None for HTTP 404. Never through a proxy: the server is of this machine alone."""
+    """Return the answer; None for HTTP 404. Never through a proxy: the server is of this machine alone.
+
+    Raises OSError if the server does not answer, or if its answer is no HTTP.
+    """
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(urllib.request.Request(url, headers=dict(headers), method=method), timeout=_ANSWER) as answer:
@@ -91,6 +95,8 @@ def _request(url: str, headers: Mapping[str, str], *, method: str) -> str | None
             if error.code == 404:
                 return None
         raise
+    except http.client.HTTPException as error:
+        raise OSError(f"no HTTP ({type(error).__name__}: {error})") from error
 
 
 def wait_for_notice(
