@@ -95,6 +95,11 @@ def _shown(finding: Finding, defaults: frozenset[str]) -> bool:
     return finding.code in defaults and finding.confidence == "high"
 
 
+def is_shown(finding: Finding) -> bool:
+    """Return whether a finding is shown by default."""
+    return _shown(finding, frozenset(rule.code for rule in all_rules() if rule.default))
+
+
 def run(job: Job, edition: int = 1) -> tuple[list[Finding], int, str]:
     """Check one commit; return the findings that are scored, the lines of good code, and where the check crashed.
 

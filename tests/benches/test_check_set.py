@@ -16,6 +16,7 @@ from allranks.check.registry import all_rules
 from allranks.findings import Finding, Note, Place
 from bench.check.baseline import Kept, compare, read, write
 from bench.check.fetch import Missing, tree
+from bench.check.fresh import count
 from bench.check.labels import SPLITS, CodeBase, Label, code_bases, judgements, labels, split
 from bench.check.score import Found, Score, Scored, codes_table, halves_table, scored
 from bench.check.why import why
@@ -187,3 +188,15 @@ def test_the_second_engine_can_be_scored() -> None:
     """A written program of which it finds the bug."""
     program = next(one for one in written("research-b01") if one.bug is not None and one.bug.codes[0] == "AR101")
     assert outcome(program, edition=2).default
+
+
+def test_the_fresh_set_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its entries can be read; what cannot be fetched is counted as left out."""
+
+    def missing(*_: object, **__: object) -> Path:
+        raise Missing("nobody has it")
+
+    monkeypatch.setattr("bench.check.fresh.tree", missing)
+    for name, bugs in (("labels", 81), ("seeds", 47)):
+        told = count(name, edition=1, into=tmp_path, mirror=None)
+        assert told == f"{name}: {bugs} bugs, 0 found by default, 0 by all rules, {bugs} not fetched"
