@@ -298,5 +298,6 @@ def test_a_tree_is_deleted_without_leaving_it(tmp_path: Path, mine: Path) -> Non
     assert (tree / "other").exists()
     assert deletion.delete_tree(tree) == ()
     assert deletion.delete_tree(tree) == ()
+    assert deletion.delete_tree(tree / "in" / "nothing") == ()
     assert not tree.exists()
     assert contents(mine) == before

@@ -76,9 +76,12 @@ def delete_tree(path: str | os.PathLike[str], *, is_ours: Callable[[str], bool] 
     """Delete a file, a link, or the files of a folder and the folders that are empty then. Return what stays.
 
     ``is_ours``: whether the file with this path below the folder may be deleted. Links in the folder are deleted, not
-    followed. Mount points stay. The paths that stay are sorted. Raises OSError, StorageError.
+    followed. Mount points stay. The paths that stay are sorted. What is not there needs no deletion. Raises OSError,
+    StorageError.
     """
     above, name = os.path.split(os.path.abspath(path))
+    if not os.path.isdir(above):
+        return ()
     stay: list[str] = []
     with open_folder(os.path.realpath(above)) as folder:
         try:
