@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from allranks.check import second
 from bench.check.fetch import FOLDER
 from bench.check.score import Score, score
 from bench.page import table
@@ -103,7 +104,7 @@ def main() -> None:
     parser.add_argument("--edition", type=int, choices=(1, 2), default=1, help="2: the second engine")
     parser.add_argument("--write", type=Path, help="keep the findings in this file")
     parser.add_argument("--compare", type=Path, help="compare with the findings of this file")
-    parser.add_argument("--codes", default="", help="only these rules: AR101,AR201")
+    parser.add_argument("--codes", default="", help="only these rules: AR101,AR201 (edition 2: those that it has)")
     chosen = parser.parse_args()
     whole = score(("dev",), into=chosen.into, mirror=chosen.mirror, only=chosen.only, edition=chosen.edition)
     today = kept(whole)
@@ -112,7 +113,8 @@ def main() -> None:
     if chosen.compare is not None:
         trees = set(whole.trees)
         before = [one for one in read(chosen.compare) if (one.repository, one.commit) in trees]
-        print(compare(before, today, filter(None, chosen.codes.split(","))))
+        wanted = chosen.codes.split(",") if chosen.codes else second.codes() if chosen.edition == 2 else ()
+        print(compare(before, today, wanted))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Members:
             return ANYTHING
         if query.which == "first":
             return is_first(query.kind)
-        return is_last(query.kind) if query.which == "last" else number(query.kind)
+        return is_last() if query.which == "last" else number(query.kind)
 
     def called(self, name: str) -> Value | None:
         """Return what a variable, attribute or setting that nothing explains is by its name; None if that says

@@ -78,13 +78,13 @@ class Results:
             value = self.simulator.expressions.value(frame, node.body)
             return Result(symbol, frame.path, node.lineno, value, tuple(frame.trace), meets=meet(tuple(frame.trace)))
         self.simulator.statements.block(frame, node.body)
-        value = _returned(frame, live)
+        value = _returned(frame)
         yielded = _joined(frame.yielded) if frame.yields else None
         trace = tuple(frame.trace)
         return Result(symbol, frame.path, node.lineno, value, trace, frame.yields, yielded, meet(trace))
 
 
-def _returned(frame: Frame, live: int) -> Value:
+def _returned(frame: Frame) -> Value:
     """Return what a function returns: for each role the values of the returns that it may reach."""
     found: list[Value | None] = [None] * 4
     for roles, value, under in (*frame.returned, (frame.live, NONE, frame.under)):
@@ -93,7 +93,6 @@ def _returned(frame: Frame, live: int) -> Value:
                 old, new = found[role], of_role(value, role)
                 found[role] = new if old is None else join(old, new, under)
     some = next((one for one in found if one is not None), NONE)  # for roles that do not come here
-    del live
     return by_role(some if one is None else one for one in found)
 
 

@@ -234,9 +234,8 @@ def is_first(kind: str) -> Value:
     return by_role(TRUE if zero >> role & 1 else FALSE for role in range(4))
 
 
-def is_last(kind: str) -> Value:
-    """Return the truth "I am the last of my kind": unknown, and different from rank to rank."""
-    del kind
+def is_last() -> Value:
+    """Return the truth "I am the last of all": unknown, and different from rank to rank."""
     return by_role((FALSE, *(Unknown(RANK),) * 3))
 
 

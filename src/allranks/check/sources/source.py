@@ -45,7 +45,7 @@ def decode(raw: bytes) -> str | Unreadable:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
         return codecs.decode(raw, encoding)
-    except (SyntaxError, LookupError) as error:
+    except (SyntaxError, LookupError, TypeError) as error:  # of rot13 and the like, which is no encoding of text
         return Unreadable(f"encoding: {error}")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
