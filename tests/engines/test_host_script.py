@@ -124,3 +124,10 @@ def test_what_is_no_reference_is_refused(reference: str) -> None:
     """It would be part of a script."""
     with pytest.raises(EngineFailed, match=r"is no job: expected ssh:NAME@HOST,HOST\."):
         ssh.parse(reference, PROFILE)
+
+
+@pytest.mark.parametrize("hosts", [("a", "b", "b"), ("b", "root@b")])
+def test_a_host_that_is_named_twice_is_refused(hosts: tuple[str, ...]) -> None:
+    profile = ssh.Profile(hosts=hosts)
+    with pytest.raises(EngineFailed, match="names a host twice: b;"):
+        ssh.scripts(JOB, profile, launcher=("allranks",), token="00002a", environ=ENVIRON)

@@ -59,9 +59,15 @@ def parse(reference: str, profile: Profile) -> tuple[HostJob, tuple[str, ...]]:
 def scripts(
     job: Submission, profile: Profile, *, launcher: tuple[str, ...], token: str, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the script of each host. ``environ`` are the variables here."""
+    """Return the script of each host. ``environ`` are the variables here. Raises EngineFailed if one is named twice."""
     started = host_job(job, profile, token)
     port = profile.port or _FIRST_PORT + int(token, 16) % _PORTS
+    names = [host.rpartition("@")[2] for host in profile.hosts]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise EngineFailed(
+            f"ssh: the profile names a host twice: {', '.join(twice)}; a host has one launcher, for all its ranks.",
+            remedy="Name each host once, and give the number of its ranks with -n.",
+        )
     coordinator = f"{profile.coordinator or profile.hosts[0].rpartition('@')[2]}:{port}"
     number = ":".join(dict.fromkeys((str(job.least), str(job.hosts))))
     variables = {**_forwarded(profile.forward, environ), **profile.env, **job.environment}
