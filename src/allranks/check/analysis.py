@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from allranks.check.knowledge.tables import Knowledge, load
 from allranks.check.project.modules import Modules
 from allranks.check.simulate.simulator import Simulator
-from allranks.check.simulate.values import EVERY, Class, Function, ModuleObject, Object, Value
+from allranks.check.simulate.values import EVERY, Class, Function, ModuleObject, Value
 from allranks.check.sources.source import is_test
 from allranks.check.traces.compare import Divergence, compare
 from allranks.check.traces.nodes import Result
@@ -274,6 +274,3 @@ def _is_hook(simulator: Simulator, owner: Class, name: str) -> bool:
     bases = {knowledge.documented(base) for base in owner.library_bases()}
     hooked = bool(bases & knowledge.signs["hooked"]) or any(base.endswith((".Callback", "Callback")) for base in bases)
     return hooked and _HOOK.fullmatch(name) is not None
-
-
-__all__ = ["Analysis", "Object", "Root", "analyse"]

@@ -123,6 +123,10 @@ class Knowledge:
         """Return whether a pattern of ``[program]`` or ``[state]`` is found in a name."""
         return any(told == meaning and pattern.search(text) for pattern, told in self.names["program"])
 
+    def is_node_local(self, path: str) -> bool:
+        """Return whether a path is in a folder that each node has for itself."""
+        return f"{path.lower()}/".startswith(tuple(f"{folder}/" for folder in self.node_local))
+
     def rank(self, form: str, name: str) -> RankQuery | None:
         """Return the rank query that a library's name is."""
         return self.ranks[form].get(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from allranks.check.analysis import Analysis, Root
@@ -12,32 +11,29 @@ from allranks.check.traces.walk import Reach
 
 # A path made of it is this process' own.
 PRIVATE = RANK | IDENTITY | DATA
-_OWN_NAME = re.compile(r"(?i)(^|[^a-z])(rank|proc(ess)?|worker|host|node|pid|shard)_?(id|idx|index|name|\d)?([^a-z]|$)")
-_NODE_LOCAL = re.compile(r"(?i)^(/tmp|/dev/shm|/var/tmp|/local|/nvme|/scratch/local|/lscratch)(/|$)")
 
 
 def ungated(analysis: Analysis, *kinds: str) -> Iterator[tuple[Root, Reach]]:
     """Yield effects of these kinds that every rank has on the same thing, in code that runs as several processes."""
     for root, reach in analysis.reached(*kinds):
-        if root.active and reach.everyone and not reach.ordered and not is_own(reach):
+        if root.active and reach.everyone and not reach.ordered and not is_own(analysis, reach):
             yield root, reach
 
 
 def by_nodes(analysis: Analysis, *kinds: str) -> Iterator[tuple[Root, Reach]]:
     """Yield effects of these kinds that one process of each node has."""
     for root, reach in analysis.reached(*kinds):
-        of_nodes = root.active and reach.certain == 0b0011 and not reach.ordered and not is_own(reach)
-        if of_nodes and not _NODE_LOCAL.match(path_of(reach)):
+        of_nodes = root.active and reach.certain == 0b0011 and not reach.ordered and not is_own(analysis, reach)
+        if of_nodes and not analysis.simulator.knowledge.is_node_local(path_of(reach)):
             yield root, reach
 
 
-def is_own(reach: Reach) -> bool:
+def is_own(analysis: Analysis, reach: Reach) -> bool:
     """Return whether what an effect is on belongs to the process that has it."""
     where = reach.call.where
     if where is not None and taint(where) & PRIVATE:
         return True
-    shape = path_of(reach)
-    if shape.startswith(("/dev/", "/proc/")):
+    if path_of(reach).startswith(analysis.simulator.knowledge.private):
         return True
     return any(isinstance(one, Made) and one.cls.startswith(("io.", "tempfile.")) for one in _values(where))
 

@@ -11,7 +11,6 @@ from allranks.check.simulate.values import (
     ANYTHING,
     FALSE,
     NONE,
-    RANK,
     TRUE,
     Const,
     Either,
@@ -104,10 +103,7 @@ def _computed(do: Callable[[Any, Any], Any] | None, left: Any, right: Any) -> Va
 def _filled(shape: str) -> str:
     """Return a text with its ``%s`` as unknown parts."""
     parts = shape.split("%")
-    return parts[0] + "".join(
-        "{}" + part.lstrip("-+0123456789.#()abcefghiklmnopqrtuvwxyz_ ")[:0] + part.lstrip("-+0123456789.#")[1:]
-        for part in parts[1:]
-    )
+    return parts[0] + "".join("{}" + part.lstrip("-+0123456789.#")[1:] for part in parts[1:])
 
 
 def _shape(value: Value) -> str | None:
@@ -228,8 +224,3 @@ def _contained(item: Value, container: Value) -> Value:
     if isinstance(item, Const) and isinstance(container, Const):
         return _computed(lambda a, b: a in b, item.value, container.value)
     return unknown(item, container)
-
-
-def is_ranked(value: Value) -> bool:
-    """Return whether a value differs from rank to rank."""
-    return bool(taint(value) & RANK)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from allranks.check.simulate.given import Given
@@ -29,8 +30,10 @@ from allranks.check.simulate.values import (
     Unknown,
     Value,
     by_role,
-    join,
+    join_all,
+    letters_of,
     of_role,
+    roles_where,
     taint,
     unknown,
 )
@@ -75,11 +78,10 @@ class Calls:
         if isinstance(value, ByRole):
             return self._for_roles(frame, value, node, do)
         if isinstance(value, Either):
-            found: Value | None = None
-            for option in value.options:
-                made = self._on_branch(frame, "UUUU", 0, node, lambda option=option: do(option))  # type: ignore[misc]
-                found = made if found is None else join(found, made)
-            return found if found is not None else ANYTHING
+            one_of = Branch("UUUU", 0, place_of(node), "", (), ())
+            on_branch = self.simulator.expressions.on_branch
+            every = (on_branch(frame, one_of, node, partial(do, option)) for option in value.options)
+            return join_all(every) or ANYTHING
         return do(value)
 
     def _for_roles(self, frame: Frame, value: ByRole, node: ast.AST, do: Callable[[Value], Value]) -> Value:
@@ -87,27 +89,18 @@ class Calls:
         live = frame.live
         for one in dict.fromkeys(value.roles):
             letters = "".join("T" if other == one else "F" for other in value.roles)
-            roles = sum(1 << at for at, letter in enumerate(letters) if letter == "T") & live
+            roles = roles_where(letters, "T") & live
             if not roles:
                 continue
             frame.live = roles
-            result = self._on_branch(frame, letters, taint(value), node, lambda one=one: do(one))  # type: ignore[misc]
+            branch = Branch(letters, taint(value), place_of(node), "", (), ())
+            result = self.simulator.expressions.on_branch(frame, branch, node, partial(do, one))
             for role in range(4):
                 if letters[role] == "T":
                     made[role] = of_role(result, role)
         frame.live = live
         some = next((one for one in made if one is not None), NONE)
         return by_role(some if one is None else one for one in made)
-
-    def _on_branch(self, frame: Frame, letters: str, found: int, node: ast.AST, do: Callable[[], Value]) -> Value:
-        trace = frame.trace
-        frame.trace = []
-        value = do()
-        inside, frame.trace = tuple(frame.trace), trace
-        if inside:
-            text = self.simulator.expressions.source(node)
-            trace.append(Branch(letters, found, place_of(node), text, inside, ()))
-        return value
 
     def _method(self, frame: Frame, name: str, given: Given) -> Value:
         base = given.receiver if given.receiver is not None else ANYTHING
@@ -232,7 +225,7 @@ class Calls:
         if kept.trace:
             entered = Enter(kept, place_of(given.node), live)
             if function.only != EVERY:  # a decorator lets some ranks run it
-                letters = "".join("T" if function.only >> role & 1 else "F" for role in range(4))
+                letters = letters_of(function.only)
                 decorators = getattr(function.node, "decorator_list", [])
                 text = ", ".join(f"@{self.simulator.expressions.source(one)}" for one in decorators)
                 frame.trace.append(Branch(letters, RANK, place_of(given.node), text, (entered,), ()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from allranks.check.simulate import arithmetic
@@ -32,6 +33,8 @@ from allranks.check.simulate.values import (
     Value,
     by_role,
     join,
+    join_all,
+    letters_of,
     lift,
     negate,
     roles_where,
@@ -106,13 +109,19 @@ class Expressions:
         roles = roles_where(letters, "TUD") & frame.live
         if not roles:
             return ANYTHING
-        live, trace, before = frame.live, frame.trace, frame.under
-        frame.live, frame.trace, frame.under = roles, [], frame.under | taint(test)
+        live, before = frame.live, frame.under
+        frame.live, frame.under = roles, before | taint(test)
+        value = self.on_branch(frame, Branch(letters, taint(test), place_of(node), "", (), (), test), node, do)
+        frame.live, frame.under = live, before
+        return value
+
+    def on_branch(self, frame: Frame, branch: Branch, node: ast.AST, do: Callable[[], Value]) -> Value:
+        """Evaluate something, with what is called there on this branch of the trace. ``node``: its condition."""
+        trace, frame.trace = frame.trace, []
         value = do()
-        inside, frame.live, frame.trace, frame.under = tuple(frame.trace), live, trace, before
+        inside, frame.trace = tuple(frame.trace), trace
         if inside:
-            text = self.source(node)
-            frame.trace.append(Branch(letters, taint(test), place_of(node), text, inside, (), test))
+            trace.append(replace(branch, text=self.source(node), then=inside))
         return value
 
     def source(self, node: ast.AST) -> str:
@@ -251,18 +260,13 @@ class Expressions:
     def item(self, base: Value, key: Value) -> Value:
         """Return ``base[key]``."""
         if isinstance(base, Either):
-            first, *others = (self.item(option, key) for option in base.options)
-            for other in others:
-                first = join(first, other)
-            return first
+            return join_all(self.item(option, key) for option in base.options) or ANYTHING
         if isinstance(base, Items) and isinstance(key, Const) and isinstance(key.value, int):
             at = key.value
             return base.items[at] if -len(base.items) <= at < len(base.items) else ANYTHING
         if isinstance(base, Items) and base.items and isinstance(key, Unknown):
-            found = base.items[0]
-            for other in base.items[1:]:
-                found = join(found, other)
-            return found if not taint(key) else unknown(found, key)
+            found = join_all(base.items)
+            return found if found is not None and not taint(key) else unknown(found, key)
         if isinstance(base, Table) and isinstance(key, Const):
             found_item = base.get(key.value)
             return found_item if found_item is not None else ANYTHING
@@ -272,8 +276,6 @@ class Expressions:
             every = tuple(dict.fromkeys(value for _, value in base.items))
             chosen = all(isinstance(value, Function | Class) for value in every) and len(every) <= _MOST_CHOSEN
             return Either(every) if chosen and not taint(key) & DIFFERS else unknown(*every, key)
-        if isinstance(base, Made) and base.cls == "tuple":
-            return ANYTHING
         return unknown(base, key)
 
     def element(self, iterated: Value) -> Value:
@@ -283,11 +285,9 @@ class Expressions:
         if isinstance(iterated, Either):
             return unknown(iterated) if taint(iterated) else self.element(iterated.options[0])
         if isinstance(iterated, Items):
-            if not iterated.items:
+            found = join_all(iterated.items)
+            if found is None:
                 return ANYTHING
-            found = iterated.items[0]
-            for other in iterated.items[1:]:
-                found = join(found, other)
             return Unknown(taint(found) | ORDER) if iterated.kind == "set" and isinstance(found, Unknown) else found
         if isinstance(iterated, Made):
             if iterated.cls == "enumerate" and iterated.about is not None:
@@ -330,7 +330,7 @@ class Expressions:
             element = self.value(frame, node.elt)
         inside, frame.env, frame.trace, frame.live = tuple(frame.trace), env, trace, live
         if inside:
-            often = "".join("U" if roles >> role & 1 else "F" for role in range(4))
+            often = letters_of(roles, "U")
             frame.trace.append(Loop(often, found, place_of(node), self.source(node.generators[0].iter), inside))
         made: Value = Unknown(found | taint(element))
         if isinstance(node, ast.GeneratorExp | ast.ListComp) and not isinstance(element, Unknown | Const | Text):

@@ -24,6 +24,7 @@ from allranks.check.simulate.values import (
     Unknown,
     Value,
     by_role,
+    letters_of,
     of_role,
     roles_where,
     taint,
@@ -165,7 +166,7 @@ class Flow:
             inside, frame.trace = tuple(frame.trace), trace
             frame.live |= here & ~roles | frame.jumps[-1].continued
             frame.jumps[-1].continued = 0
-            letters = "".join("T" if roles >> role & 1 else "F" for role in range(4))
+            letters = letters_of(roles)
             if inside:
                 text = self.simulator.expressions.source(node.iter)
                 frame.trace.append(Branch(letters, 0, place_of(node.iter), text, inside, ()))

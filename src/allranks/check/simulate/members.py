@@ -25,7 +25,7 @@ from allranks.check.simulate.values import (
     Value,
     is_first,
     is_last,
-    join,
+    join_all,
     lift,
     number,
     taint,
@@ -67,11 +67,8 @@ class Members:
             return lift(lambda one: self.attribute(frame, one, name, node), base)
         if isinstance(base, Either):
             known: list[Value] = [one for one in base.options if not isinstance(one, Unknown)]
-            known = known or list(base.options)
-            found = self.attribute(frame, known[0], name, node)
-            for other in known[1:]:
-                found = join(found, self.attribute(frame, other, name, node))
-            return found
+            every = (self.attribute(frame, one, name, node) for one in known or base.options)
+            return join_all(every) or ANYTHING
         found_member = self.find(base, name)
         if isinstance(found_member, Made) and found_member.cls == "property":
             inside = found_member.about
@@ -112,8 +109,6 @@ class Members:
             return base.get(name)
         if isinstance(base, Unknown) and (chosen := self.simulator.chosen.get(name)) is not None:
             return chosen if len(chosen.options) > 1 else chosen.options[0]
-        if isinstance(base, Made) and base.cls == "namespace" and isinstance(base.about, Table):
-            return base.about.get(name)
         return None
 
     def _of_module(self, dotted: str) -> Value:

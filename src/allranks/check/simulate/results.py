@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from allranks.check.simulate.parts import Simulation
 from allranks.check.simulate.state import Frame, Recording, Slot
-from allranks.check.simulate.values import ANYTHING, NONE, Function, Value, by_role, join, of_role
+from allranks.check.simulate.values import ANYTHING, NONE, Function, Value, by_role, join, join_all, of_role
 from allranks.check.traces.nodes import Branch, Exit, Result, meet
 
 _MOST_VARIANTS = 8  # results kept of one function; what is called in more ways gets the last
@@ -79,7 +78,7 @@ class Results:
             return Result(symbol, frame.path, node.lineno, value, tuple(frame.trace), meets=meet(tuple(frame.trace)))
         self.simulator.statements.block(frame, node.body)
         value = _returned(frame)
-        yielded = _joined(frame.yielded) if frame.yields else None
+        yielded = (join_all(frame.yielded) or NONE) if frame.yields else None
         trace = tuple(frame.trace)
         return Result(symbol, frame.path, node.lineno, value, trace, frame.yields, yielded, meet(trace))
 
@@ -94,13 +93,6 @@ def _returned(frame: Frame) -> Value:
                 found[role] = new if old is None else join(old, new, under)
     some = next((one for one in found if one is not None), NONE)  # for roles that do not come here
     return by_role(some if one is None else one for one in found)
-
-
-def _joined(values: Iterable[Value]) -> Value:
-    found: Value | None = None
-    for value in values:
-        found = value if found is None else join(found, value)
-    return found if found is not None else NONE
 
 
 def ends(result: Result, live: int) -> int:

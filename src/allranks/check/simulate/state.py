@@ -222,6 +222,13 @@ def around(frame: Frame) -> Frame | None:
     return scope
 
 
+def holder(frame: Frame | None, name: str) -> Frame | None:
+    """Return the nearest frame, this one or one around it, that has a variable; None if none has it."""
+    while frame is not None and name not in frame.env:
+        frame = frame.parent
+    return frame
+
+
 def place_of(node: ast.AST) -> tuple[int, int, int, int]:
     """Return the span of a node: line, column, last line, last column, as the parser counts them."""
     line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)

@@ -9,7 +9,7 @@ from typing import Any
 from allranks.check.simulate.flow import Flow
 from allranks.check.simulate.given import Given
 from allranks.check.simulate.parts import Simulation
-from allranks.check.simulate.state import Frame, around, place_of
+from allranks.check.simulate.state import Frame, around, holder, place_of
 from allranks.check.simulate.values import (
     ANYTHING,
     Class,
@@ -44,8 +44,8 @@ class Statements:
             ast.Return: self._return,
             ast.Raise: self._raise,
             ast.Assert: self._assert,
-            ast.Break: self._break,
-            ast.Continue: self._continue,
+            ast.Break: self._jump,
+            ast.Continue: self._jump,
             ast.FunctionDef: self._define,
             ast.AsyncFunctionDef: self._define,
             ast.ClassDef: self._class,
@@ -93,9 +93,7 @@ class Statements:
         if not isinstance(target, ast.Name):
             self.store(frame, target, value)
             return
-        scope: Frame | None = frame
-        while scope is not None and target.id not in scope.env:
-            scope = scope.parent
+        scope = holder(frame, target.id)
         if scope is not None:
             scope.env[target.id] = value
         else:
@@ -104,10 +102,7 @@ class Statements:
     def bind(self, frame: Frame, name: str, value: Value) -> None:
         """Bind a name in the scope that it belongs to, for the roles that are here."""
         if name in frame.nonlocals:
-            scope = frame.parent
-            while scope is not None and name not in scope.env:
-                scope = scope.parent
-            (scope or frame).env[name] = value
+            (holder(frame.parent, name) or frame).env[name] = value
         elif name in frame.globals or (frame.function is None and frame.parent is None):
             self.simulator.heap.set(frame.module, name, value)
         else:
@@ -188,17 +183,14 @@ class Statements:
         """Note that the process ends here."""
         self._leave(frame, "end", node)
 
-    def _break(self, frame: Frame, node: ast.Break) -> None:
+    def _jump(self, frame: Frame, node: ast.Break | ast.Continue) -> None:
+        breaks = isinstance(node, ast.Break)
         if frame.jumps:
-            frame.jumps[-1].broken |= frame.live
-            frame.jumps[-1].variables.append(dict(frame.env))
-        self._leave(frame, "break", node)
-
-    def _continue(self, frame: Frame, node: ast.Continue) -> None:
-        if frame.jumps:
-            frame.jumps[-1].continued |= frame.live
-            frame.jumps[-1].variables.append(dict(frame.env))
-        self._leave(frame, "continue", node)
+            jumps = frame.jumps[-1]
+            jumps.variables.append(dict(frame.env))
+            jumps.broken |= frame.live if breaks else 0
+            jumps.continued |= 0 if breaks else frame.live
+        self._leave(frame, "break" if breaks else "continue", node)
 
     def _assert(self, frame: Frame, node: ast.Assert) -> None:
         self.simulator.expressions.value(frame, node.test)

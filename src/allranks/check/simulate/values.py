@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     import ast
 
-ROLES = ("first", "node", "peer", "other")
 EVERY = 0b1111  # roles as bits, the first role in the lowest
 # What an unknown value depends on. RANK: which rank this is. FILES: which files this process finds. CLOCK, RANDOM:
 # unseeded. IDENTITY: process id, host name, uuid, temporary names. DATA: the rows that this process was given. ORDER:
@@ -24,7 +23,6 @@ EVERY = 0b1111  # roles as bits, the first role in the lowest
 RANK, FILES, CLOCK, RANDOM, IDENTITY, DATA, ORDER, SEEN = 1, 2, 4, 8, 16, 32, 64, 128
 # What may differ between processes of one role.
 DIFFERS = RANK | FILES | CLOCK | RANDOM | IDENTITY | DATA
-NAMES = {RANK: "rank", FILES: "files", CLOCK: "clock", RANDOM: "random", IDENTITY: "identity", DATA: "data"}
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -309,6 +307,11 @@ def roles_where(letters: Truth, wanted: str) -> int:
     return sum(1 << role for role, letter in enumerate(letters) if letter in wanted)
 
 
+def letters_of(roles: int, yes: str = "T", no: str = "F") -> Truth:
+    """Return the truth with the letter ``yes`` for these roles (bits), and ``no`` for the others."""
+    return "".join(yes if roles >> role & 1 else no for role in range(4))
+
+
 def negate(letters: Truth) -> Truth:
     """Return the truth of ``not``."""
     return letters.translate(_NEGATED)
@@ -356,6 +359,14 @@ def join(one: Value, other: Value, also: int = 0) -> Value:
         return Either(every)
     both = taint(one) | taint(other) | also
     return Unknown(both) if both else ANYTHING
+
+
+def join_all(values: Iterable[Value]) -> Value | None:
+    """Return what is known of a value that is one of several; None if there are none."""
+    found: Value | None = None
+    for value in values:
+        found = value if found is None else join(found, value)
+    return found
 
 
 def _join_tables(one: Table, other: Table, also: int) -> Table:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from allranks.check.simulate.values import DIFFERS, ROLES, Truth
+from allranks.check.simulate.values import DIFFERS, Truth
 from allranks.check.traces.nodes import Branch, Call, Enter, Exit, Loop, Node, Result, Span, Try, meet
 from allranks.check.traces.walk import Step
 
@@ -83,7 +83,7 @@ class Comparison:
                 return []
             return [("meet", node.entry.op)]
         if isinstance(node, Enter):
-            return list(self.of(node.result, role)) if node.live >> role & 1 and not node.apart else []
+            return list(self.of(node.result, role)) if node.live >> role & 1 else []
         if isinstance(node, Exit):
             return [("exit", node.kind)] if node.kind in _LEAVING else [("exit", "raise")]
         if isinstance(node, Branch):
@@ -335,6 +335,3 @@ def _located(nodes: Sequence[Node], role: int, at: Span | None = None, depth: in
 def compare(root: Result) -> list[Divergence]:
     """Return where the ranks that run an entry go on to different collectives."""
     return Comparison(root).run()
-
-
-__all__ = ["ROLES", "Comparison", "Divergence", "compare"]

@@ -57,12 +57,11 @@ class Result:
 
 @dataclass(slots=True, eq=False)
 class Enter:
-    """A call of a function of the project. ``apart``: it runs in another thread or process."""
+    """A call of a function of the project."""
 
     result: Result
     span: Span
     live: int = 15
-    apart: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from allranks.check.simulate.values import DIFFERS, EVERY, FILES, roles_where
@@ -107,16 +107,9 @@ class Walk:
             return
         self._seen.add(key)
         step = (way.symbol, way.path, node.span)
-        inside = _Way(
-            certain,
-            may,
-            (*way.chain, step),
-            way.guard,
-            way.under,
-            way.ordered,
-            node.result.symbol,
-            node.result.path,
-        )
+        result = node.result
+        chain = (*way.chain, step)
+        inside = replace(way, certain=certain, may=may, chain=chain, symbol=result.symbol, path=result.path)
         self._nodes(node.result.trace, inside)
 
     def _branch(self, node: Branch, way: _Way) -> None:
@@ -125,15 +118,12 @@ class Walk:
         # Which files are there, all processes find alike; all else that differs, one may find alone.
         alike = "TUD" if not node.taint & DIFFERS & ~FILES else "TU"
         for nodes, wanted, sure in ((node.then, "TUD", alike), (node.orelse, "FUD", alike.replace("T", "F"))):
-            inside = _Way(
-                way.certain & roles_where(node.letters, sure),
-                way.may & roles_where(node.letters, wanted),
-                way.chain,
-                node if separates else way.guard,
-                way.under | node.taint,
-                way.ordered,
-                way.symbol,
-                way.path,
+            inside = replace(
+                way,
+                certain=way.certain & roles_where(node.letters, sure),
+                may=way.may & roles_where(node.letters, wanted),
+                guard=node if separates else way.guard,
+                under=way.under | node.taint,
             )
             here = inside.may
             self._nodes(nodes, inside)
@@ -152,16 +142,8 @@ class Walk:
             way.certain &= ~(roles_where(node.letters, letter) & ~side.may)
 
     def _loop(self, node: Loop, way: _Way) -> None:
-        inside = _Way(
-            way.certain & roles_where(node.often, "TUD"),
-            way.may & roles_where(node.often, "TUD"),
-            way.chain,
-            way.guard,
-            way.under,
-            way.ordered,
-            way.symbol,
-            way.path,
-        )
+        goes_round = roles_where(node.often, "TUD")
+        inside = replace(way, certain=way.certain & goes_round, may=way.may & goes_round)
         self._nodes(node.body, inside)
         self._nodes(node.orelse, way)
 
@@ -185,22 +167,3 @@ class Walk:
 def walk(root: Result) -> list[Reach]:
     """Return what an entry reaches, in order."""
     return Walk(root).run()
-
-
-def calls_in(nodes: Sequence[Node], seen: set[int] | None = None) -> Iterator[Call]:
-    """Yield the calls in nodes and in the functions that they enter, each function once."""
-    seen = set() if seen is None else seen
-    for node in nodes:
-        if isinstance(node, Call):
-            yield node
-        elif isinstance(node, Enter):
-            if id(node.result) not in seen:
-                seen.add(id(node.result))
-                yield from calls_in(node.result.trace, seen)
-        elif isinstance(node, Branch):
-            yield from calls_in((*node.then, *node.orelse), seen)
-        elif isinstance(node, Loop):
-            yield from calls_in((*node.body, *node.orelse), seen)
-        elif isinstance(node, Try):
-            for part in (node.body, *node.handlers, node.orelse, node.final):
-                yield from calls_in(part, seen)
