@@ -326,3 +326,11 @@ def test_where_ranks_part_and_why(lines: str) -> None:
     assert [parting.cause for parting in root.parted if parting.cause != "rounds"] == [PARTINGS[lines]] * bool(
         PARTINGS[lines]
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "sure"), [("dist.barrier()", True), ("rank = dist.get_rank()", True), ("x = 1", False)]
+)
+def test_a_collective_or_a_rank_shows_several_processes(line: str, sure: bool) -> None:
+    text = f"import torch\nimport torch.distributed as dist\n{line}\ntorch.save({{}}, 'a.pt')\n"
+    assert [root.sure for root in analysis({"train.py": text}).roots] == [sure]

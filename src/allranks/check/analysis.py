@@ -67,7 +67,7 @@ class Starts:
     def judge(self, root: Root, knowledge: Knowledge, programs: Mapping[str, Root]) -> None:
         """Say of an entry whether it runs as several processes. ``programs``: those that were judged before."""
         strong = bool(root.signs & _STRONG)
-        root.active = self.everywhere or strong or bool(root.signs & {"sign rank", "meet"})
+        root.active = self.everywhere or strong or bool(root.signs & {"sign rank", "collective"})
         if root.kind == "hook":
             root.sure = root.active = True
         elif root.kind == "method":
@@ -79,7 +79,7 @@ class Starts:
             root.sure = root.active = True
         else:
             asks_torch = "sign rank" in root.signs and not all(name.startswith("jax.") for name in root.asks)
-            root.sure = root.active and (strong or "meet" in root.signs or asks_torch)
+            root.sure = root.active and (strong or "collective" in root.signs or asks_torch)
             if root.result.path in self.alone and "sign launch" not in root.signs:
                 root.sure = False
             root.sure = root.sure and not _is_run_once(root.result.path, knowledge)
@@ -135,7 +135,9 @@ def analyse(
     for root in roots:
         root.reached = walk(root.result)
         root.parted = compare(root.result)
-        root.signs = frozenset(reach.call.kind for reach in root.reached if reach.call.kind[:4] in ("sign", "meet"))
+        root.signs = frozenset(
+            reach.call.kind for reach in root.reached if reach.call.kind.startswith(("sign ", "collective"))
+        )
         root.asks = frozenset(reach.call.name for reach in root.reached if reach.call.kind == "sign rank")
         starts.judge(root, knowledge, programs)
         if root.kind == "program":

@@ -18,10 +18,10 @@ class Collective:
     """A call that every process of a group must make, in the same order.
 
     - ``op``: two roles agree if their sequences of ops are equal.
-    - ``group``: the parameter that names a sub-group (keyword, or position from 0). Without it, all processes meet.
+    - ``group``: the parameter that names a sub-group (keyword, or position from 0). Without it, all take part.
     - ``own``: what it returns belongs to this process. Otherwise it is the same on every rank.
     - ``fills``: positions of arguments that become the same on every rank.
-    - ``unless``: an argument and its constant with which the call meets nobody. ``only_if``: it needs one of these.
+    - ``unless``: an argument and its constant with which the call is no collective. ``only_if``: it needs one of these.
     - ``hidden``: the name does not say that the call waits for others. ``sharded``: it waits only where a model is in
       parts (FSDP, ZeRO).
     """
@@ -115,9 +115,9 @@ class Knowledge:
         A function without any of these words does nothing itself that other processes notice.
         """
         effects = (name for name, row in self.effects.items() if row.kind != "print")
-        meetings = (name for form in self.collectives.values() for name in form)
+        collectives = (name for form in self.collectives.values() for name in form)
         signs = (name for kind in ("initialise", "wrap", "sample", "launch") for name in self.signs[kind])
-        return frozenset(name.rpartition(".")[2] for name in (*effects, *meetings, *signs))
+        return frozenset(name.rpartition(".")[2] for name in (*effects, *collectives, *signs))
 
     def says(self, meaning: str, text: str) -> bool:
         """Return whether a pattern of ``[program]`` or ``[state]`` is found in a name."""

@@ -64,10 +64,10 @@ class Libraries:
             return NONE
         if (model := MODELS.get(name)) is not None:
             return model(self.simulator, frame, given)
-        meeting = self.knowledge.collectives["call"].get(name) or self.knowledge.collectives["context"].get(name)
-        if meeting is not None:
+        collective = self.knowledge.collectives["call"].get(name) or self.knowledge.collectives["context"].get(name)
+        if collective is not None:
             self.recording.signs(frame, name, given.node)
-            made = self.recording.meet(frame, meeting, given)
+            made = self.recording.record_collective(frame, collective, given)
             return self._result(frame, name, given, made)
         found = self._known(frame, name, given)
         if found is not None:
@@ -152,9 +152,9 @@ class Libraries:
     def _method_of(self, frame: Frame, owner: str, name: str, given: Given) -> Value | None:
         """Call a method of an object of a library's class; None if the tables do not have it."""
         dotted = self.knowledge.documented(f"{owner}.{name}")
-        meeting = self.knowledge.collectives["call"].get(dotted)
-        if meeting is not None:
-            return self.recording.meet(frame, meeting, given)
+        collective = self.knowledge.collectives["call"].get(dotted)
+        if collective is not None:
+            return self.recording.record_collective(frame, collective, given)
         if dotted in self.knowledge.signs["gated"]:
             return ANYTHING
         if (model := MODELS.get(dotted)) is not None:
@@ -180,9 +180,9 @@ class Libraries:
         if isinstance(base, Made) and base.cls.startswith(_PLAIN):
             return None
         dotted = f"*.{name}"
-        meeting = self.knowledge.collectives["call"].get(dotted)
-        if meeting is not None:
-            return self.recording.meet(frame, meeting, given)
+        collective = self.knowledge.collectives["call"].get(dotted)
+        if collective is not None:
+            return self.recording.record_collective(frame, collective, given)
         effect = self.knowledge.effects.get(dotted) or _by_file(name, given)
         if effect is not None:
             return self.recording.act(frame, effect, dotted, given)
@@ -255,6 +255,6 @@ def _takes_turns(entered: Enter) -> bool:
     for node in entered.result.trace:
         if isinstance(node, Branch) and "T" in node.letters and "F" in node.letters:
             inside = (*node.then, *node.orelse)
-            if any((isinstance(one, Call) and one.kind == "meet") or isinstance(one, Enter) for one in inside):
+            if any((isinstance(one, Call) and one.kind == "collective") or isinstance(one, Enter) for one in inside):
                 return True
     return False

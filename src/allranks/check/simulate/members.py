@@ -31,7 +31,7 @@ from allranks.check.simulate.values import (
     taint,
 )
 
-# The model inside a wrapper: it meets nobody.
+# The model inside a wrapper: it calls no collective.
 BARE = "<bare model>"
 _FILE_ATTRIBUTES = ("name", "stem", "suffix", "parent", "parts", "root")
 
@@ -168,7 +168,7 @@ class Members:
         if (query := self.knowledge.rank("attribute", dotted)) is not None:
             self.simulator.recording.sign(frame, "rank", dotted, node)
             return self.rank(query)
-        if (meeting := self.knowledge.collectives["attribute"].get(dotted)) is not None:
-            self.simulator.recording.meet(frame, meeting, Given(node, receiver=base))
+        if (collective := self.knowledge.collectives["attribute"].get(dotted)) is not None:
+            self.simulator.recording.record_collective(frame, collective, Given(node, receiver=base))
             return ANYTHING
         return None

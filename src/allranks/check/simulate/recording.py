@@ -81,7 +81,7 @@ class Recording:
             if name in self.knowledge.signs[kind]:
                 self.sign(frame, kind, name, node)
 
-    def meet(self, frame: Frame, entry: Collective, given: Given) -> Value:
+    def record_collective(self, frame: Frame, entry: Collective, given: Given) -> Value:
         """Note a collective, and return what it gives."""
         if any(given.has(key, constant) for key, constant in entry.unless):
             return ANYTHING
@@ -89,7 +89,7 @@ class Recording:
             return ANYTHING
         if entry.sharded and not self.simulator.shards:
             return unknown(*given.arguments)
-        made = self.note(frame, entry.name, "meet", given, entry)
+        made = self.note(frame, entry.name, "collective", given, entry)
         made.group = any(_is_group(given.argument(key)) for key in entry.group)
         for at in entry.fills:
             target = given.expression(at)

@@ -9,7 +9,7 @@ from typing import Any
 from allranks.check.simulate.parts import Simulation
 from allranks.check.simulate.state import Frame, Recording, Slot
 from allranks.check.simulate.values import ANYTHING, NONE, Function, Value, by_role, join, join_all, of_role
-from allranks.check.traces.nodes import Branch, Exit, Result, meet
+from allranks.check.traces.nodes import Branch, Exit, Result, has_collective
 
 _MOST_VARIANTS = 8  # results kept of one function; what is called in more ways gets the last
 _DEEPEST = 60
@@ -75,12 +75,19 @@ class Results:
         frame = Frame(function.module, symbol, env, function.scope, function, live)
         if isinstance(node, ast.Lambda):
             value = self.simulator.expressions.value(frame, node.body)
-            return Result(symbol, frame.path, node.lineno, value, tuple(frame.trace), meets=meet(tuple(frame.trace)))
+            return Result(
+                symbol,
+                frame.path,
+                node.lineno,
+                value,
+                tuple(frame.trace),
+                has_collective=has_collective(tuple(frame.trace)),
+            )
         self.simulator.statements.block(frame, node.body)
         value = _returned(frame)
         yielded = (join_all(frame.yielded) or NONE) if frame.yields else None
         trace = tuple(frame.trace)
-        return Result(symbol, frame.path, node.lineno, value, trace, frame.yields, yielded, meet(trace))
+        return Result(symbol, frame.path, node.lineno, value, trace, frame.yields, yielded, has_collective(trace))
 
 
 def _returned(frame: Frame) -> Value:

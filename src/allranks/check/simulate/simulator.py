@@ -19,7 +19,7 @@ from allranks.check.simulate.state import Frame, Heap
 from allranks.check.simulate.statements import Statements
 from allranks.check.simulate.values import ANYTHING, EVERY, Class, Const, Either, Function, Library, ModuleObject, Value
 from allranks.check.sources.source import module_name
-from allranks.check.traces.nodes import Result, meet
+from allranks.check.traces.nodes import Result, has_collective
 
 _MOST_STEPS = 2_000_000
 
@@ -118,7 +118,9 @@ class Simulator:
         if before is not None:
             self._objects[path] = before
         self.program = ""
-        return Result(module.name, path, 1, ANYTHING, tuple(frame.trace), meets=meet(tuple(frame.trace)))
+        return Result(
+            module.name, path, 1, ANYTHING, tuple(frame.trace), has_collective=has_collective(tuple(frame.trace))
+        )
 
     def variable(self, module: ModuleObject, name: str) -> Value | None:
         """Return a variable of a module; None if it has none."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from allranks.check.simulate.values import DIFFERS, Truth
-from allranks.check.traces.nodes import Branch, Call, Enter, Exit, Loop, Node, Result, Span, Try, meet
+from allranks.check.traces.nodes import Branch, Call, Enter, Exit, Loop, Node, Result, Span, Try, has_collective
 from allranks.check.traces.walk import Step
 
-# A sequence of what one role meets: ("meet", op) · ("choice", then, orelse) · ("loop", items) · ("exit", kind).
+# The collectives of one role: ("collective", op) · ("choice", then, orelse) · ("loop", items) · ("exit", kind).
 Sequence_: TypeAlias = tuple[Any, ...]
 _LEAVING = ("return", "break", "continue", "end")
 
@@ -59,9 +59,9 @@ class Comparison:
     # Sequences
 
     def of(self, result: Result, role: int) -> Sequence_:
-        """Return what a role meets in a function."""
+        """Return the collectives of a role in a function."""
         key = (id(result), role)
-        if not result.meets:
+        if not result.has_collective:
             return ()
         if key not in self._sequences:
             self._sequences[key] = ()
@@ -69,7 +69,7 @@ class Comparison:
         return self._sequences[key]
 
     def items(self, nodes: Sequence[Node], role: int) -> Sequence_:
-        """Return what a role meets in nodes, up to where it leaves them."""
+        """Return the collectives of a role in nodes, up to where it leaves them."""
         found: list[Any] = []
         for node in nodes:
             found += self._item(node, role)
@@ -79,9 +79,9 @@ class Comparison:
 
     def _item(self, node: Node, role: int) -> list[Any]:
         if isinstance(node, Call):
-            if node.kind != "meet" or node.group or not node.live >> role & 1:
+            if node.kind != "collective" or node.group or not node.live >> role & 1:
                 return []
-            return [("meet", node.entry.op)]
+            return [("collective", node.entry.op)]
         if isinstance(node, Enter):
             return list(self.of(node.result, role)) if node.live >> role & 1 else []
         if isinstance(node, Exit):
@@ -109,14 +109,14 @@ class Comparison:
 
     def _function(self, level: _Level) -> None:
         key = (id(level.result), level.roles, level.quiet)
-        if key in self._seen or (not level.result.meets and level.result is not self.root):
+        if key in self._seen or (not level.result.has_collective and level.result is not self.root):
             return
         self._seen.add(key)
         self._nodes(level.result.trace, level, ())
 
     def _nodes(self, nodes: Sequence[Node], level: _Level, after: Sequence[Node]) -> None:
         """Compare the roles in nodes, after which ``after`` follows in the same function."""
-        if not meet(tuple(nodes)) and not meet(tuple(after)):
+        if not has_collective(tuple(nodes)) and not has_collective(tuple(after)):
             return
         whole = {self.items((*nodes, *after), role) for role in level.each}
         level = replace(level, quiet=level.quiet or len(whole) < 2)
@@ -166,7 +166,7 @@ class Comparison:
         rest: tuple[Node, ...],
         cause: str = "rank",
     ) -> bool:
-        """Compare what a role meets on one side with what a role meets on the other; note where they differ."""
+        """Compare the collectives of a role on one side with those of a role on the other; note where they differ."""
         if any(_fails(nodes) for nodes, _ in (one, other)):
             return False
         leaves = [self._leaves(*side) for side in (one, other)]
@@ -187,8 +187,8 @@ class Comparison:
         same = sorted(map(str, sides[0])) == sorted(map(str, sides[1]))
         if cause == "rank":
             cause = "order" if same else "return" if leaves[1 - longer] else "rank"
-        met = inside[min(_position(sides[longer], at), len(inside) - 1)]
-        found = self._note(node, level, met, cause, (_ops(sides[0]), _ops(sides[1])))
+        first = inside[min(_position(sides[longer], at), len(inside) - 1)]
+        found = self._note(node, level, first, cause, (_ops(sides[0]), _ops(sides[1])))
         found.leaves = leaves[1 - longer]
         return True
 
@@ -196,12 +196,14 @@ class Comparison:
         self,
         node: Branch | Loop,
         level: _Level,
-        met: tuple[Call, Span],
+        first: tuple[Call, Span],
         cause: str,
         ops: tuple[tuple[str, ...], tuple[str, ...]],
     ) -> Divergence:
         who = node.letters if isinstance(node, Branch) else node.often
-        found = Divergence(node, level.result.path, level.result.symbol, *met, cause, node.taint, *ops, who, self.root)
+        found = Divergence(
+            node, level.result.path, level.result.symbol, *first, cause, node.taint, *ops, who, self.root
+        )
         found.chain = level.chain
         self.found.append(found)
         return found
@@ -236,7 +238,7 @@ class Comparison:
 class _Level:
     """A function that some roles run, as far as it is compared.
 
-    - ``quiet``: what they meet in the end, here or where the function is called, is the same.
+    - ``quiet``: their collectives in the end, here or where the function is called, is the same.
     - ``again``: the body of the loop around. ``outer``: what follows after that loop.
     """
 
@@ -253,7 +255,7 @@ class _Level:
 
 
 def _choice(then: Sequence_, orelse: Sequence_) -> list[Any]:
-    """Return a condition that all ranks take alike, as one item; nothing if nobody meets anybody on either side."""
+    """Return a condition that all ranks take alike, as one item; nothing if neither side has a collective."""
     if then == orelse:
         return list(then)
     return [("choice", then, orelse)] if then or orelse else []
@@ -265,10 +267,10 @@ def _without_end(items: Sequence_, kinds: tuple[str, ...] = ("return", "break", 
 
 
 def _plain(items: Sequence_) -> Sequence_:
-    """Return what is met, without exits and without choices in which nobody is met."""
+    """Return the collectives, without exits and without choices that have none."""
     found: list[Any] = []
     for item in items:
-        if item[0] == "meet":
+        if item[0] == "collective":
             found.append(item)
         elif item[0] == "loop" and (inside := _plain(item[1])):
             found.append(("loop", inside))
@@ -285,7 +287,7 @@ def _ops(items: Sequence_) -> tuple[str, ...]:
     """Return the ops of items in order, the first few."""
     found: list[str] = []
     for item in items:
-        if item[0] == "meet":
+        if item[0] == "collective":
             found.append(item[1])
         else:
             for part in item[1:]:
@@ -299,7 +301,7 @@ def _position(items: Sequence_, at: int) -> int:
 
 
 def _count(item: Any) -> int:
-    return 1 if item[0] == "meet" else sum(_count(inner) for part in item[1:] for inner in part)
+    return 1 if item[0] == "collective" else sum(_count(inner) for part in item[1:] for inner in part)
 
 
 def _fails(nodes: Sequence[Node]) -> bool:
@@ -312,7 +314,7 @@ def _located(nodes: Sequence[Node], role: int, at: Span | None = None, depth: in
     found: list[tuple[Call, Span]] = []
     for node in nodes:
         if isinstance(node, Call):
-            if node.kind == "meet" and not node.group and node.live >> role & 1:
+            if node.kind == "collective" and not node.group and node.live >> role & 1:
                 found.append((node, at or node.span))
         elif isinstance(node, Enter):
             if node.live >> role & 1 and depth < 40:

@@ -17,7 +17,7 @@ class Call:
     """A call of a library's function that some query asks about.
 
     - ``name``: documented name; ``*.name`` for a method of something unknown. ``entry``: the row of the tables, if it
-      is an effect or a collective. ``kind``: that of the effect, or ``meet``, ``local exists``, ``sign wrap``, ...
+      is an effect or a collective. ``kind``: that of the effect, or ``collective``, ``local exists``, ``sign wrap``...
     - ``path``, ``span``, ``symbol``: where it is, and in which function. ``target``: the path of the effect as source.
     - ``given``: its arguments, and the object whose method it is. ``where``: the value of the path.
     - ``group``: a collective of some processes only. ``under``: the taint of the conditions around it.
@@ -52,7 +52,7 @@ class Result:
     trace: tuple[Node, ...] = ()
     yields: bool = False
     yielded: Value | None = None
-    meets: bool = False  # it holds a collective, at any depth
+    has_collective: bool = False  # it holds a collective, at any depth
 
 
 @dataclass(slots=True, eq=False)
@@ -76,10 +76,10 @@ class Branch:
     then: tuple[Node, ...]
     orelse: tuple[Node, ...]
     test: Value | None = None
-    meets: bool = False
+    has_collective: bool = False
 
     def __post_init__(self) -> None:
-        self.meets = meet(self.then) or meet(self.orelse)
+        self.has_collective = has_collective(self.then) or has_collective(self.orelse)
 
 
 @dataclass(slots=True, eq=False)
@@ -92,10 +92,10 @@ class Loop:
     text: str
     body: tuple[Node, ...]
     orelse: tuple[Node, ...] = ()
-    meets: bool = False
+    has_collective: bool = False
 
     def __post_init__(self) -> None:
-        self.meets = meet(self.body) or meet(self.orelse)
+        self.has_collective = has_collective(self.body) or has_collective(self.orelse)
 
 
 @dataclass(slots=True, eq=False)
@@ -115,24 +115,24 @@ class Try:
     orelse: tuple[Node, ...] = ()
     final: tuple[Node, ...] = ()
     span: Span = field(default=(1, 0, 1, 0))
-    meets: bool = False
+    has_collective: bool = False
 
     def __post_init__(self) -> None:
-        self.meets = any(meet(part) for part in (self.body, self.orelse, self.final, *self.handlers))
+        self.has_collective = any(has_collective(part) for part in (self.body, self.orelse, self.final, *self.handlers))
 
 
 Node: TypeAlias = Call | Enter | Branch | Loop | Exit | Try
 
 
-def meet(nodes: tuple[Node, ...]) -> bool:
+def has_collective(nodes: tuple[Node, ...]) -> bool:
     """Return whether nodes hold a collective, at any depth."""
     for node in nodes:
         if isinstance(node, Call):
-            if node.kind == "meet":
+            if node.kind == "collective":
                 return True
         elif isinstance(node, Enter):
-            if node.result.meets:
+            if node.result.has_collective:
                 return True
-        elif not isinstance(node, Exit) and node.meets:
+        elif not isinstance(node, Exit) and node.has_collective:
             return True
     return False

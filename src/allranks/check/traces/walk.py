@@ -17,8 +17,8 @@ class Reach:
     """A call that an entry reaches.
 
     - ``certain``: roles that reach it, if conditions that are the same on all ranks hold. ``may``: roles that can.
-    - ``chain``: the calls from the entry. ``guard``: the nearest condition that only some roles meet.
-    - ``under``: the taint of the conditions on the way. ``met``: how many collectives of the entry come before it.
+    - ``chain``: the calls from the entry. ``guard``: the nearest condition that holds for some roles only.
+    - ``under``: the taint of the conditions on the way. ``collectives``: collectives of the entry before it.
     - ``ordered``: on the way, one process is let in at a time.
     """
 
@@ -29,7 +29,7 @@ class Reach:
     chain: tuple[Step, ...]
     guard: Branch | None
     under: int
-    met: int
+    collectives: int
     ordered: bool
 
     @property
@@ -55,7 +55,7 @@ class Walk:
     """Walks over the traces of an entry. A function is walked once for each set of roles that come to it."""
 
     root: Result
-    met: int = 0
+    collectives: int = 0
     reached: list[Reach] = field(default_factory=list)
     _seen: set[tuple[int, int, int, bool, bool]] = field(default_factory=set)
 
@@ -84,8 +84,8 @@ class Walk:
                 way.certain = way.may = 0
 
     def _call(self, call: Call, way: _Way) -> None:
-        if call.kind == "meet":
-            self.met += 1
+        if call.kind == "collective":
+            self.collectives += 1
         self.reached.append(
             Reach(
                 call,
@@ -95,7 +95,7 @@ class Walk:
                 way.chain,
                 way.guard,
                 way.under,
-                self.met,
+                self.collectives,
                 way.ordered or call.ordered,
             )
         )
