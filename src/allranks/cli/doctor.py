@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from allranks.cli.local_path import local_text
+from allranks.cli.option_values import seconds_above_0
 
 if TYPE_CHECKING:
     from allranks.findings import Row
@@ -51,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     machine.add_argument("--path", action="append", type=local_text, metavar="DIR", help=where)
     machine.add_argument("--size", type=_megabytes, default=64, metavar="MB", help="how much is written there (64)")
     patience = "how long other ranks, frameworks and file systems may take to answer (60)"
-    machine.add_argument("--timeout", type=_seconds, default=60.0, metavar="S", help=patience)
+    machine.add_argument("--timeout", type=seconds_above_0, default=60.0, metavar="S", help=patience)
     machine.add_argument("--backend", choices=("jax", "torch"), help="what carries several ranks (as allranks.init)")
     job = p.add_argument_group("a running job")
     job.add_argument("job", nargs="?", metavar="JOB", help="its name, or the beginning; `job` for the only one")
@@ -64,16 +65,6 @@ def _megabytes(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= 100_000:
         raise argparse.ArgumentTypeError(f"expected a number of megabytes, 1 to 100000, found {text!r}")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number of seconds, found {text!r}")
-    return seconds
 
 
 def main(argv: Sequence[str]) -> int:
