@@ -33,6 +33,11 @@ def is_ending(pid: int) -> bool:
     return state in ("Z", "X") or bool(int(fields[5]) & _PF_EXITING)
 
 
+def is_suspended(pid: int) -> bool:
+    """Return whether a process is stopped, by SIGSTOP or by a debugger."""
+    return _stat(pid)[0] in ("T", "t")
+
+
 def _stat(pid: int) -> list[str]:
     """Return the fields of a process in /proc from its state on (proc_pid_stat(5)), or ``["X"]`` if it has ended."""
     try:

@@ -12,6 +12,8 @@ NOT_YET = "nothing was saved: no Checkpointer was made yet"
 NOTHING_SAVED = 1
 # The exit code after SIGTERM if nothing is lost, of a rank and of its job.
 PREEMPTED = 128 + signal.SIGTERM
+# The exit code of a job that was ended for a hang: EX_TEMPFAIL of sysexits.h, try again.
+HUNG = 75
 _SAVER = re.compile(r"\b(Checkpointer|Ranks)\s*\(")
 
 

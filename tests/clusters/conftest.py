@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import network_hosts
 import pytest
+from host_job import Job
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +26,18 @@ def hosts(running_hosts: network_hosts.Hosts) -> Iterator[network_hosts.Hosts]:
         yield running_hosts
     finally:
         running_hosts.clean()
+
+
+@pytest.fixture
+def start(hosts: network_hosts.Hosts, tmp_path: Path) -> Iterator[object]:
+    """Return a function that starts ``allranks run`` with these options on all hosts, or on those given."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(
+            *options: object, names: Sequence[str] = ("h0", "h1", "h2", "h3"), env: Mapping[str, str] = {}
+        ) -> Job:
+            job = Job(hosts, tmp_path, options, names, env)
+            stack.callback(job.kill)
+            return job
+
+        yield begin

@@ -2,88 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import harness
 import pytest
+from host_job import PROGRAM, RUN, no_rank_is_left, signal_launcher
 from network_hosts import Hosts
-
-PROGRAM = Path(__file__).with_name("plain_rank.py")
-RUN = [Path(sys.executable).with_name("allranks"), "run"]
-
-
-class Job:
-    """The launchers of a job, one on each host, with what they printed."""
-
-    def __init__(
-        self, hosts: Hosts, folder: Path, options: Sequence[object], names: Sequence[str], env: Mapping[str, str]
-    ) -> None:
-        self.hosts, self.names, self.env = hosts, names, env
-        self.logs = {name: folder / f"{name}.log" for name in names}
-        self.launchers: dict[str, subprocess.Popen[bytes]] = {}
-        for number, name in enumerate(names):
-            place = ["--hosts", str(len(names)), "--host-rank", str(number), "--coordinator", f"{names[0]}:29400"]
-            self.start(name, [*place, *map(str, options)])
-
-    def start(self, name: str, options: Sequence[str]) -> None:
-        with self.logs[name].open("ab") as log:
-            self.launchers[name] = self.hosts.on(
-                name,
-                [*map(str, RUN), *options],
-                env=self.env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-
-    def text(self, name: str) -> str:
-        return self.logs[name].read_text(errors="replace")
-
-    def await_text(self, pattern: str, names: Sequence[str] = ()) -> None:
-        """Wait until the launchers have printed the pattern."""
-        deadline = time.monotonic() + harness.PATIENCE
-        while not all(re.search(pattern, self.text(name)) for name in names or self.names):
-            assert time.monotonic() < deadline, self.all_text()
-            time.sleep(0.05)
-
-    def codes(self, names: Sequence[str] = ()) -> dict[str, int]:
-        return {name: self.launchers[name].wait(harness.PATIENCE) for name in names or self.names}
-
-    def all_text(self) -> str:
-        return "\n".join(f"== {name}\n{self.text(name)}" for name in self.names)
-
-    def first_failures(self, names: Sequence[str] = ()) -> set[str]:
-        return {
-            line for name in names or self.names for line in re.findall("^first failure: .*", self.text(name), re.M)
-        }
-
-
-@pytest.fixture
-def start(hosts: Hosts, tmp_path: Path) -> Iterator[object]:
-    """Return a function that starts ``allranks run`` with these options on all hosts, or on those given."""
-    with contextlib.ExitStack() as stack:
-
-        def begin(
-            *options: object, names: Sequence[str] = ("h0", "h1", "h2", "h3"), env: Mapping[str, str] = {}
-        ) -> Job:
-            job = Job(hosts, tmp_path, options, names, env)
-            stack.callback(lambda: [launcher.kill() for launcher in job.launchers.values()])
-            return job
-
-        yield begin
-
-
-def no_rank_is_left(hosts: Hosts, names: Sequence[str]) -> None:
-    for name in names:
-        assert hosts.run(name, ["pgrep", "-f", "plain_rank.py"]).stdout == "", name
 
 
 @pytest.mark.soak
@@ -143,10 +69,6 @@ def test_a_killed_launcher_takes_its_ranks_along_and_ends_the_job(start: object,
     no_rank_is_left(hosts, hosts.names)
 
 
-def signal_launcher(hosts: Hosts, name: str, what: str) -> None:
-    hosts.run(name, ["pkill", f"-{what}", "-f", "--", "--host-rank"])
-
-
 @pytest.mark.soak
 def test_host_0_that_was_stopped_for_too_long_names_itself(start: object, hosts: Hosts) -> None:
     """The others have given it up, and say the same."""
@@ -202,16 +124,6 @@ def test_hosts_that_wait_look_for_host_0_again(start: object, hosts: Hosts, tmp_
         place = ["--hosts", "3", "--host-rank", str(number), "--coordinator", "h0:29400", "-n", "1"]
         job.start(name, [*place, str(PROGRAM), "end", "0"])
     assert set(job.codes().values()) == {0}, job.all_text()
-
-
-@pytest.mark.soak
-def test_at_the_time_limit_each_host_shows_its_ranks(start: object) -> None:
-    job = start("-n", 2, "--timeout", 3, PROGRAM, "wait", 0, names=("h0", "h1"))  # type: ignore[operator]
-    assert set(job.codes().values()) == {124}, job.all_text()
-    for name, ranks in (("h0", "0-1"), ("h1", "2-3")):
-        assert "where each rank of this host is:" in job.text(name), job.all_text()
-        assert re.search(rf"allranks: +{ranks} +unknown +Python", job.text(name)), job.all_text()
-        assert not re.search(r"unknown +- ", job.text(name)), job.all_text()
 
 
 @pytest.mark.soak
@@ -292,29 +204,6 @@ def test_slurm_says_all_that_is_needed(hosts: Hosts) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.needs("jax")
-def test_a_hang_on_another_host_is_named_in_a_script_that_does_not_import_us(hosts: Hosts, tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(HANG)
-    run = [*map(str, RUN), "-n", "2", "--hang-after", "4", "--on-hang", "end", str(script)]
-    job = hosts.run("h0", ["srun", "-N4", "--ntasks-per-node=1", *run], env={"JAX_PLATFORMS": "cpu"})
-    assert job.returncode == 75, job.stdout
-    named = r"^first failure: rank 5 \(host h2\) failed at .*train.py:9: HANG: ranks 0-4, 6-7 wait for rank 5"
-    assert len(re.findall(named, job.stdout, re.M)) == 4, job.stdout
-
-
-@pytest.mark.soak
-@pytest.mark.needs("torch")
-def test_a_slow_host_is_named_by_host_0(start: object) -> None:
-    """Rank 1, on the other host, takes longer for each step."""
-    program = Path(__file__).parents[1] / "hang" / "programs" / "unmodified.py"
-    job = start("-n", 1, "--hang-after", 2, program, "torch", "slow", 450, names=("h0", "h1"))  # type: ignore[operator]
-    assert set(job.codes().values()) == {0}, job.all_text()
-    assert re.search(r"^SLOW: rank 1 \(host h1\) is late: in collectives it waits \d%", job.text("h0"), re.M)
-    assert "SLOW" not in job.text("h1"), job.all_text()
-
-
-@pytest.mark.soak
 @pytest.mark.parametrize("framework", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("jax", "torch")])
 def test_the_guard_compares_the_ranks_of_all_hosts(start: object, tmp_path: Path, framework: str) -> None:
     """Rank 2, on the other host, makes another call."""
@@ -347,17 +236,6 @@ for step in range(20):
         multihost_utils.process_allgather(np.ones(5))
 """,
 }
-HANG = """\
-import threading
-import jax, numpy as np
-jax.distributed.initialize()
-from jax.experimental import multihost_utils
-rank = np.array([jax.process_index()])
-for step in range(100):
-    multihost_utils.process_allgather(rank)
-    if step == 3 and rank[0] == 5:
-        threading.Event().wait()
-"""
 
 
 @pytest.mark.soak

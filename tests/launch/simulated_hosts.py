@@ -11,7 +11,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from allranks.failure import Failure
-from allranks.launch.events import Action, Event, Finish, RankExited, RankFailed, RankStarted, Signal, Terminated, Tick
+from allranks.launch.events import (
+    Action,
+    Event,
+    Finish,
+    Print,
+    RankExited,
+    RankFailed,
+    RankResumed,
+    RankStarted,
+    RankSuspended,
+    ShareSuspended,
+    Signal,
+    Terminated,
+    Tick,
+)
 from allranks.launch.hosts.coordinator import Coordinator
 from allranks.launch.hosts.limits import HostLimits
 from allranks.launch.hosts.member import Clock, Member
@@ -34,7 +48,7 @@ class Rank:
 
 @dataclass
 class Host:
-    """One host: its decider, its ranks, the offset of its clock, and what happens to it."""
+    """One host: its decider, its ranks, the offset of its clock, what happens to it, and what it prints."""
 
     number: int
     decider: Coordinator | Member
@@ -46,25 +60,36 @@ class Host:
     ended: Action | None = None
     due: float = 0.0
     sent: Counter[str] = field(default_factory=Counter)
+    printed: list[str] = field(default_factory=list)
+    suspended: tuple[int, ...] = ()
 
 
 class Simulation:
     """``hosts`` hosts with ``ranks`` ranks each. Every random choice comes from ``seed``."""
 
-    def __init__(self, hosts: int, ranks: int, *, seed: int = 0, delay: float = 0.01, silence: float = 15.0) -> None:
-        self.now = 0.0
+    def __init__(
+        self,
+        hosts: int,
+        ranks: int,
+        *,
+        seed: int = 0,
+        delay: float = 0.01,
+        silence: float = 15.0,
+        limits: Limits = LIMITS,
+    ) -> None:
+        self.now, self.limits = 0.0, limits
         self.random = random.Random(seed)
         self.delay = delay
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._last: dict[tuple[int, int], float] = {}
         self.hosts: list[Host] = []
-        limits = HostLimits(silence=silence)
+        host_limits = HostLimits(silence=silence)
         names = tuple(f"h{number}" for number in range(hosts))
         for number in range(hosts):
             placement = Placement(names, (ranks,) * hosts, number)
             offset = self.random.uniform(-5, 5) if number else 0.0
-            decider = self._decider(placement, offset, limits)
+            decider = self._decider(placement, offset, host_limits)
             self.hosts.append(Host(number, decider, {rank: Rank(rank) for rank in placement.ranks}, offset))
         for host in self.hosts:
             for rank in host.ranks.values():
@@ -76,8 +101,8 @@ class Simulation:
             return EPOCH + self.now + offset
 
         if placement.host == 0:
-            return Coordinator(placement, now=0.0, limits=LIMITS, wall=wall, host_limits=limits)
-        return Member(placement, now=0.0, limits=LIMITS, wall=wall, host_limits=limits, clock=Clock())
+            return Coordinator(placement, now=0.0, limits=self.limits, wall=wall, host_limits=limits)
+        return Member(placement, now=0.0, limits=self.limits, wall=wall, host_limits=limits, clock=Clock())
 
     def at(self, seconds: float, what: Callable[[], None]) -> None:
         """Do something ``seconds`` from now."""
@@ -130,6 +155,13 @@ class Simulation:
             host.ranks[number].alive = False
             self.event(host, RankExited(number, code, self.wall(host)))
 
+    def suspend(self, number: int) -> None:
+        """Stop the process of a rank: its launcher sees that."""
+        self.event(self.host_of(number), RankSuspended(number))
+
+    def resume(self, number: int) -> None:
+        self.event(self.host_of(number), RankResumed(number))
+
     # What can happen to hosts.
 
     def power_off(self, number: int) -> None:
@@ -179,6 +211,10 @@ class Simulation:
             elif isinstance(action, Signal):
                 for number in action.ranks:
                     self.signal(host, host.ranks[number], action.signum)
+            elif isinstance(action, Print):
+                host.printed.append(action.text)
+            elif isinstance(action, ShareSuspended):
+                host.suspended = action.ranks
         outbox, host.decider.outbox = host.decider.outbox, []
         for to, message in outbox:
             host.sent[type(message).__name__] += 1

@@ -14,6 +14,7 @@ calls, in the forked child (the second ends it; SystemExit(0) must pass through 
     allranks_agent.finish(code)                     # ends the process, by SystemExit(0) if the code is 0
 
 The messages to the launcher (one JSON object per datagram, each with kind, rank, pid and time):
+- hang (culprits, lines, is_over): a `HangReport`.
 - started; joining (backend); joined (backend, size: how many ranks have joined). waits (...): a `WaitReport`.
 - failed (failure, waits): the rank waits to be released, unless only a thread of it has failed, or it hangs.
 - failing (failure, explains: it is the cause of the failures before), exiting (failure; or null and where, with exit
@@ -38,17 +39,15 @@ import builtins
 import ctypes
 import faulthandler
 import functools
-import json
 import os
 import signal
-import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, NoReturn
 
+import allranks_agent_control as control  # type: ignore[import-not-found]
 import allranks_agent_exits as exits  # type: ignore[import-not-found]
 import allranks_agent_failure as failures  # type: ignore[import-not-found]
 import allranks_agent_frames as frames  # type: ignore[import-not-found]
@@ -62,7 +61,6 @@ import allranks_agent_torch as torch  # type: ignore[import-not-found]
 import allranks_agent_xla_threads as xla_threads  # type: ignore[import-not-found]
 
 PR_SET_PDEATHSIG = 1
-SEND_SECONDS = 5.0
 HOLD_SECONDS = 10.0  # a launcher that lives releases a failed rank, or kills it, long before
 
 
@@ -101,7 +99,7 @@ def activate(environ: Mapping[str, str]) -> None:
         os.environ.clear()
         os.environ.update(environ)
     os.environ["ALLRANKS_AGENT_PID"] = str(os.getpid())
-    _watch_this_process(int(environ["ALLRANKS_RANK"]), environ["ALLRANKS_HOST"], _send_to_launcher)
+    _watch_this_process(int(environ["ALLRANKS_RANK"]), environ["ALLRANKS_HOST"], control.send)
     _Rank.listeners += (hang.on_report, joins.on_report, guard.on_report)
     stacks.register()
     stdin.attach(*failures.RANK, int(environ["ALLRANKS_SIZE"]))
@@ -144,18 +142,6 @@ def report(kind: str, **fields: object) -> None:
         listener(kind, **fields)
 
 
-def _send_to_launcher(kind: str, **fields: object) -> None:
-    """Send one datagram to the launcher. If that fails, print a line on stderr, and let the program continue."""
-    rank = int(os.environ["ALLRANKS_RANK"])
-    message = {"kind": kind, "rank": rank, "pid": os.getpid(), "time": time.time(), **fields}
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-            channel.settimeout(SEND_SECONDS)
-            channel.sendto(json.dumps(message).encode(), os.environ["ALLRANKS_CONTROL"])
-    except OSError as error:
-        print(f"allranks: rank {rank}: cannot send {kind!r} to the launcher: {error}", file=sys.stderr)
-
-
 def before_end(finish: Callable[[], object]) -> Callable[[], None]:
     """Call `finish` when the main thread ends normally, while this rank still serves the others.
 
@@ -175,7 +161,7 @@ def set_rescue(rescue: Callable[[BaseException], bool]) -> None:
 
 def report_peer_failure(failure: Mapping[str, object]) -> None:
     """Report to the launcher the failure of any rank that cannot report it itself: it hangs, or is stopped."""
-    _send_to_launcher("failed", failure=failure, waits=False)
+    control.send("failed", failure=failure, waits=False)
 
 
 def leave_in_order(code: int, why: str, origin: str) -> None:
@@ -261,7 +247,7 @@ def _report_failure(failure: failures.Failure) -> None:
 
 def _expect_release() -> None:
     """From now on, treat SIGTERM as the launcher's permission for this failed rank to end."""
-    if _send_to_launcher in _Rank.listeners:
+    if control.send in _Rank.listeners:
         signal.signal(signal.SIGTERM, lambda *_: _Rank.released.set())
     else:
         _Rank.released.set()

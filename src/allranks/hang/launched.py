@@ -67,7 +67,7 @@ class LauncherListener:
     @property
     def near(self) -> Mapping[int, int]:
         """The process ids of the other ranks of this host, by rank."""
-        pids = {int(key.removeprefix("pid/")): int(pid) for key, pid in self._store.list("pid/").items()}
+        pids = {int(key.removeprefix("pid/")): int(pid) for key, pid in FileStore(store_folder()).list("pid/").items()}
         return {rank: pid for rank, pid in pids.items() if rank != self._rank and rank in self._here}
 
     def locate(self, ranks: Sequence[int]) -> Mapping[int, str]:

@@ -20,11 +20,11 @@ from allranks.hang.alarm import HangCase, RankSnapshot
 from allranks.hang.diagnose import Diagnosis, RankObservation, Verdict, diagnose
 from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.sites import Frame, classify_stack, innermost_users_line
-from allranks.hang.watch import EXIT_CODE
 from allranks.launch.events import LocateRanks
 from allranks.launch.fork_server_main import descendants
 from allranks.launch.placement import Placement
 from allranks.launch.stall import RankLocations
+from allranks.program import HUNG
 from allranks.world.progress import WAITS
 
 # Seconds: how long a rank has to answer; and how long one must have made no progress to count, at the time limit.
@@ -67,7 +67,7 @@ def locate_ranks(request: LocateRanks, pids: Mapping[int, int], *, placement: Pl
     first = diagnosis.culprits[0]
     heartbeat = seen[first].heartbeat
     where = heartbeat.where.partition(" in ")[0] if heartbeat else ""
-    failure = Failure(first, hosts[first], headline, time.time(), where=where, exit_code=EXIT_CODE)
+    failure = Failure(first, hosts[first], headline, time.time(), where=where, exit_code=HUNG)
     return RankLocations(tuple(lines), failure)
 
 
@@ -134,7 +134,7 @@ def _observation_of(
 
 def _diagnose_request(request: LocateRanks, seen: Sequence[RankObservation], elsewhere: Collection[int]) -> Diagnosis:
     if request.reason == "time" and elsewhere:  # a host sees its own ranks alone, and cannot say who waits for whom
-        states: list[Verdict] = [_state_of(one) for one in seen]
+        states: list[Verdict] = ["stuck" if one.rank in request.culprits else _state_of(one) for one in seen]
         return Diagnosis(tuple(states), (), ())
     if request.reason == "time":
         found = diagnose([_without_progress(one) for one in seen], limit=2 * _STILL)

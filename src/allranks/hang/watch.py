@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, BinaryIO, Literal, Protocol
 
@@ -35,14 +35,13 @@ from allranks.hang.sites import classify_stack, innermost_users_line
 from allranks.hang.stragglers import Straggler, WaitCount, stragglers
 from allranks.hang.training_thread import TrainingThread, collectives_of
 from allranks.launch.hang_limits import HangLimits
+from allranks.program import HUNG
 from allranks.world import departures
 from allranks.world.base import World
 from allranks.world.codec import loads
 from allranks.world.failure_listener import FailureListener
 
 Policy = Literal["warn", "end"]
-# What a job ends with that was ended for a hang: EX_TEMPFAIL of sysexits.h, try again.
-EXIT_CODE = 75
 # Beats are this long apart, in seconds: in a large world longer, so that the store serves as many a second.
 _EVERY, _MOST_BEATS = 1.0, 1000
 _PACE = 0.25
@@ -99,6 +98,7 @@ class Watch:
         self._said_so = False
         self._slow: dict[int, Straggler] = {}
         self._wait_count = WaitCount()
+        self._control: Any = agent.load("allranks_agent_control")
         self._endpoint: endpoint.Endpoint | None = None
         self._dump: BinaryIO | None = None
         self._job = ""
@@ -149,7 +149,7 @@ class Watch:
                 rank_branch(self._training_thread.frame()),
             )
         others = stacks.of_others(self._training_thread.thread) if threads else {}
-        near = {rank: kernel.process_state(pid) for rank, pid in self._listener.near.items()}
+        near = self._process_states()
         words = {name: stacks.format_stack(frame) for name, frame in others.items()}
         return RankSnapshot(
             heartbeat,
@@ -160,6 +160,11 @@ class Watch:
             tuple(collectives_of(others)),
             branch,
         )
+
+    def _process_states(self) -> dict[int, str]:
+        """Return the states of other ranks' processes: of all on this machine, elsewhere of those that are stopped."""
+        near = {rank: kernel.process_state(pid) for rank, pid in self._listener.near.items()}
+        return {**dict.fromkeys(self._control.suspended_ranks(), "T"), **near}
 
     # The thread that looks.
 
@@ -206,14 +211,19 @@ class Watch:
         if asked is None or time.monotonic() - asked < limit or self._heartbeat.still < limit or self._said_so:
             return
         self._said_so = True
-        states = {rank: kernel.process_state(pid) for rank, pid in self._listener.near.items()}
-        able = [rank for rank, state in states.items() if rank and state not in _MUTE_STATES]
+        states = self._process_states()
+        able = [rank for rank in self._listener.near if rank and states[rank] not in _MUTE_STATES]
         if able and self._world.rank > min(able):
             return  # one rank of each machine is enough
         text = messages.mute_store(self._heartbeat, self._world.hosts, state=states.get(0, ""), seconds=limit)
-        write_stderr(text)
+        self._publish(text, (0,))
         if self._settings.policy == "end":
             self._end_without_a_store(text.partition("\n")[0])
+
+    def _publish(self, text: str, culprits: Sequence[int], *, is_over: bool = False) -> None:
+        """Print the report of a hang, or of its end. For ranks on several hosts, their launchers print it."""
+        if not self._control.report_hang(text, culprits, prints=len(set(self._world.hosts)) > 1, is_over=is_over):
+            write_stderr(text)
 
     def _end_without_a_store(self, what: str) -> None:
         if "ALLRANKS_CONTROL" in os.environ:
@@ -221,7 +231,7 @@ class Watch:
         elif 0 in self._listener.near:
             os.kill(self._listener.near[0], signal.SIGKILL)  # the sentinels of its machine end the job
         else:
-            agent.load("allranks_agent_exits").leave(EXIT_CODE)
+            agent.load("allranks_agent_exits").leave(HUNG)
 
     # The thread that beats.
 
@@ -233,6 +243,9 @@ class Watch:
             while not self._over.is_set():
                 self._asked = time.monotonic()
                 alarm.tick()
+                if self._said_so:
+                    self._said_so = False
+                    self._report_end()
                 if self._world.is_main and self._heartbeat.pace and self._world.size <= _MOST_PACES:
                     self._find_stragglers()
                 self._asked = None
@@ -245,7 +258,7 @@ class Watch:
         waits = messages.first_waiting(case)
         flags = os.environ.get("XLA_FLAGS", "")
         limits = Limits(self._world.timeout, torch_timeout(waits.group if waits else ""), flags)
-        write_stderr(messages.hang_report(case, self._world.hosts, limits))
+        self._publish(messages.hang_report(case, self._world.hosts, limits), case.diagnosis.culprits)
         if self._settings.policy == "end" and not case.diagnosis.at_work:
             self._end_job(case)
 
@@ -283,10 +296,10 @@ class Watch:
                     os.kill(self._listener.near[rank], signal.SIGKILL)  # it cannot end itself
 
     def _failure_of(self, rank: int, what: str, where: str) -> Failure:
-        return Failure(rank, self._world.hosts[rank], what, time.time(), where=where, exit_code=EXIT_CODE)
+        return Failure(rank, self._world.hosts[rank], what, time.time(), where=where, exit_code=HUNG)
 
     def _report_end(self) -> None:
-        write_stderr(f"HANG: the hang is over: rank {self._world.rank} makes progress again")
+        self._publish(f"HANG: the hang is over: rank {self._world.rank} makes progress again", (), is_over=True)
 
     def _find_stragglers(self) -> None:
         """Report each slow rank once, when it begins to be slow, and again only after it was as fast as the others.

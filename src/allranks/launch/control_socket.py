@@ -7,17 +7,26 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from allranks.failure import Failure
-from allranks.launch.events import Joined, Joining, RankFailed, RankFailing, RankLeft, SaveReport, WaitReport
+from allranks.launch.events import (
+    HangReport,
+    Joined,
+    Joining,
+    RankFailed,
+    RankFailing,
+    RankLeft,
+    SaveReport,
+    WaitReport,
+)
 
 LARGEST = 1 << 20
 LONGEST_PATH = 90  # bytes; a socket's path may have 107
-AgentReport = Joining | Joined | SaveReport | WaitReport | RankFailing | RankFailed | RankLeft
+AgentReport = Joining | Joined | SaveReport | WaitReport | HangReport | RankFailing | RankFailed | RankLeft
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,12 @@ class ControlSocket:
         with open(f"{self.path}.failed", "wb"):
             pass
 
+    def share_suspended(self, ranks: Sequence[int]) -> None:
+        """Write which ranks of the job have a stopped process, for the hang watches (``allranks_agent_control``)."""
+        with open(f"{self.path}.new", "w") as file:
+            file.write(" ".join(map(str, ranks)))
+        os.replace(f"{self.path}.new", f"{self.path}.suspended")
+
     def close(self) -> None:
         self._sock.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -100,6 +115,9 @@ def read(data: bytes) -> AgentReport | AgentStarted | None:
         if kind == "waits":
             samples, waits, begun = (int(fields[name]) for name in ("samples", "waits", "begun"))
             return WaitReport(rank, samples, waits, begun, float(fields["period"]))
+        if kind == "hang":
+            culprits, lines = tuple(map(int, fields["culprits"])), tuple(map(str, fields["lines"]))
+            return HangReport(rank, culprits, lines, is_over=bool(fields["is_over"]))
         if kind == "joining":
             return Joining(rank)
         if kind == "joined":

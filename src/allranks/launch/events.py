@@ -148,6 +148,33 @@ class WaitReport:
     period: float
 
 
+@dataclass(frozen=True, slots=True)
+class RankSuspended:
+    """The rank's process is stopped: by SIGSTOP, or by a debugger."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankResumed:
+    """The rank's process is not stopped any more."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class HangReport:
+    """The hang watch of ``rank`` has found a hang, or its end (``is_over``).
+
+    ``culprits`` are the ranks that cause the hang. ``lines`` are the report; none if the rank has printed it itself.
+    """
+
+    rank: int
+    culprits: tuple[int, ...] = ()
+    lines: tuple[str, ...] = ()
+    is_over: bool = False
+
+
 SupervisorEvent = (
     RankStarted
     | Joining
@@ -163,7 +190,8 @@ SupervisorEvent = (
     | ForkServerLost
 )
 EVENTS: tuple[type[SupervisorEvent], ...] = get_args(SupervisorEvent)
-Event = SupervisorEvent | WaitReport
+HangEvent = RankSuspended | RankResumed | HangReport
+Event = SupervisorEvent | WaitReport | HangEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +204,14 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """Print a line for the user. With ``notice``, --quiet suppresses the line."""
+    """Print a line for the user on host 0, and another one, if it is not "", on the other hosts.
+
+    With ``notice``, --quiet suppresses the line.
+    """
 
     text: str
     notice: bool = False
+    elsewhere: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +234,13 @@ class MarkFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareSuspended:
+    """Let the hang watches of this host know which ranks of the job have a stopped process: these, and no others."""
+
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LocateRanks:
     """Find out where the ranks are, and print that.
 
@@ -209,12 +248,14 @@ class LocateRanks:
       "exit": all main threads have ended, and some processes do not exit.
     - ``seconds``: how long this has lasted; for "time", the time limit.
     - ``ended``: the ranks whose processes have ended.
+    - ``culprits``: the ranks that cause a hang, as far as it is known.
     """
 
     reason: Literal["time", "join", "exit"]
     seconds: float
     waiting: tuple[int, ...] = ()
     ended: tuple[int, ...] = ()
+    culprits: tuple[int, ...] = ()
 
 
-Action = Signal | Print | NotifyPeers | MarkFailed | LocateRanks | Finish
+Action = Signal | Print | NotifyPeers | MarkFailed | ShareSuspended | LocateRanks | Finish

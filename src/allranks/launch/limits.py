@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from allranks.evidence import CauseWeight
 
+OUT_OF_TIME = 124  # the exit code at the time limit of a job, as that of `timeout`
+
 
 class Phase(enum.Enum):
     """The phase of a job. `allranks.launch.supervise` explains each phase."""
@@ -27,6 +29,7 @@ class Limits:
       be a consequence. ``search``: if it can only be a consequence.
     - ``repeat``: within this time a second SIGTERM counts as the same one: `timeout` signals its child, then the group.
     - ``hang_after``: how long ranks may wait for others to join or to end until that is reported (0: never).
+      ``end_hangs``: the job then ends.
     """
 
     grace: float = 30.0
@@ -39,6 +42,7 @@ class Limits:
     kill_patience: float = 5.0
     timeout: float | None = None
     hang_after: float = 0.0
+    end_hangs: bool = False
 
     def patience(self, weight: CauseWeight, *, dying: bool) -> float:
         """Return how many seconds after the first failure the job waits for the cause of the failure.

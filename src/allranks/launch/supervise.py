@@ -67,7 +67,7 @@ from allranks.launch.first_failure import (
     find_first_failure,
     with_exit_code,
 )
-from allranks.launch.limits import Limits, Phase
+from allranks.launch.limits import OUT_OF_TIME, Limits, Phase
 from allranks.launch.saves import Saves
 from allranks.launch.stall import StallDetector
 from allranks.program import PREEMPTED
@@ -227,7 +227,7 @@ class Supervisor:
 
     def _run_out_of_time(self) -> list[Action]:
         limit = f"the time limit of {self._limits.timeout:g} s"
-        self.cause, self._exit_code = f"stopped at {limit}", 124
+        self.cause, self._exit_code = f"stopped at {limit}", OUT_OF_TIME
         where = LocateRanks("time", self._limits.timeout or 0.0, (), tuple(sorted(self.exits)))
         return [where, *self._stop_ranks(signal.SIGTERM, self._limits.crash_grace, f"{limit} is over")]
 

@@ -9,11 +9,10 @@ import functools
 import os
 import select
 import selectors
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from allranks.launch import fork_server_messages as messages
@@ -34,6 +33,7 @@ from allranks.launch.events import (
     RankFailing,
     RankLeft,
     RankStarted,
+    ShareSuspended,
     Signal,
     Tick,
 )
@@ -43,11 +43,11 @@ from allranks.launch.job import Command, Job, to_json
 from allranks.launch.limits import Limits, Phase
 from allranks.launch.merge import Stream
 from allranks.launch.ports import ReservedPorts
+from allranks.launch.rank_processes import RankProcesses
 from allranks.launch.result import JobResult, RankResult
 from allranks.launch.saves import Saves
 from allranks.launch.signals import Signals
 from allranks.launch.stall import RankLocator, seconds_until_report
-from allranks.process import is_ending
 
 CHUNK, MOST_CHUNKS = 1 << 16, 16
 # After the end: seconds for the fork server's last report, then for what is still in the pipes. Both end early.
@@ -109,16 +109,6 @@ def run(
         return loop.run()
 
 
-@dataclass(slots=True)
-class _Rank:
-    """The state of one rank's process: its start time, pid, end, and open pipes."""
-
-    started: float = 0.0
-    pid: int | None = None
-    ended: messages.Exited | None = None
-    pipes: dict[int, Stream] = field(default_factory=dict)
-
-
 class _EventLoop:
     """The event loop of one job. It passes events from their sources to the supervisor."""
 
@@ -138,12 +128,13 @@ class _EventLoop:
         self._hosts = hosts
         self._start = time.monotonic()
         hang_after = 0.0 if show is None else seconds_until_report(job.hang_after, spawns[0].env)
-        limits = Limits(grace=job.grace, timeout=job.timeout, hang_after=hang_after)
+        end = spawns[0].env.get("ALLRANKS_ON_HANG") == "end"
+        limits = Limits(grace=job.grace, timeout=job.timeout, hang_after=hang_after, end_hangs=end)
         self._show = show
         self._shown: list[Event] = []
         saves = Saves(functools.cache(lambda: forked_rank.plan_for(job.target, cwd=cwd).makes_saver))
         self._decider = hosts.decide(Start(hosts.placement, self._start, limits, cwd, saves))
-        self._ranks = {rank: _Rank() for rank in hosts.placement.ranks}
+        self._ranks = RankProcesses(hosts.placement.ranks, hang_after)
         self._selector = selectors.DefaultSelector()
         self._reading = True
         self._full: frozenset[int] = frozenset()  # the descriptors that the console waits for
@@ -189,7 +180,7 @@ class _EventLoop:
         if self._has_ranks:  # else the fork server may be deep in an import, and has nothing to sweep
             self._send_to_fork_server(messages.Sweep())
             self._turn_until(lambda: self._swept, SWEEP_PATIENCE)
-            self._turn_until(lambda: not self._open_pipes(), DRAIN_PATIENCE)
+            self._turn_until(lambda: not self._ranks.has_open_pipes, DRAIN_PATIENCE)
         self._console.report_hidden_lines()
         return self._job_result(self._exit_code)
 
@@ -202,6 +193,7 @@ class _EventLoop:
         """Return the seconds until the supervisor or the console is due, or None if neither is."""
         now = time.monotonic()
         due = [self._console.flush_due(now), self._decider.deadline, now if self._shown else None]
+        due.append(self._ranks.suspensions_due(now) if self._decider.phase is Phase.RUNNING else None)
         moments = [moment for moment in due if moment is not None]
         return max(0.0, min(moments) - now) if moments else None
 
@@ -227,7 +219,8 @@ class _EventLoop:
             events += self._agent_events()
         links, now = self._hosts.links, time.monotonic()
         actions = [] if links is None else links.receive(self._decider, now)
-        for event in [*events, *self._take_located(), Tick(self._exiting_ranks())]:
+        suspensions = self._ranks.suspensions(self._control_socket.agents, now)
+        for event in [*events, *self._take_located(), *suspensions, Tick(self._exiting_ranks())]:
             actions += self._decider.on(event, time.monotonic())
         if links is not None:
             links.flush(self._decider)
@@ -263,8 +256,7 @@ class _EventLoop:
         """Return the ranks whose processes are exiting. Other ranks may notice the exit before the fork server does."""
         if self._decider.phase is not Phase.SETTLING:
             return frozenset()
-        living = [(number, rank.pid) for number, rank in self._ranks.items() if rank.pid and not rank.ended]
-        return frozenset(number for number, pid in living if is_ending(pid))
+        return self._ranks.exiting()
 
     def _fork_server_events(self, reports: list[messages.Message | None]) -> Iterator[Event]:
         """Process reports of the fork server; yield the events for the supervisor."""
@@ -288,7 +280,7 @@ class _EventLoop:
             elif report is None:
                 self._swept = True
                 self._selector.unregister(self._fork_server)
-                self._kill_groups()
+                self._ranks.kill_groups()
                 yield ForkServerLost()
 
     def _perform_action(self, action: Action) -> None:
@@ -302,6 +294,8 @@ class _EventLoop:
                 self._control_socket.notify(rank)
         elif isinstance(action, MarkFailed):
             self._control_socket.mark_failed()
+        elif isinstance(action, ShareSuspended):
+            self._control_socket.share_suspended(action.ranks)
         elif isinstance(action, LocateRanks):
             self._locate_ranks(action)
         elif self._exit_code is None:
@@ -310,8 +304,7 @@ class _EventLoop:
     def _locate_ranks(self, action: LocateRanks) -> None:
         if self._show is None:
             return
-        pids = {number: rank.pid for number, rank in self._ranks.items() if rank.pid and not rank.ended}
-        shown = self._show(action, pids)
+        shown = self._show(action, self._ranks.pids)
         for line in filter(str.strip, shown.lines):
             self._print_line(line)
         policy = self._spawns[0].env.get("ALLRANKS_ON_HANG")
@@ -328,15 +321,6 @@ class _EventLoop:
         except BrokenPipeError:
             return  # its end is in the socket too, and will be read as KeeperLost
 
-    def _kill_groups(self) -> None:
-        """Kill the process groups of the ranks. If the kernel has killed the ranks, their children may still live."""
-        for rank in self._ranks.values():
-            if rank.pid is not None and rank.ended is None:
-                try:
-                    os.killpg(rank.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-
     def _print_line(self, text: str) -> None:
         self._console.print_line(f"allranks: {text}".rstrip())
 
@@ -350,9 +334,6 @@ class _EventLoop:
         self._selector.unregister(fd)
         del self._ranks[rank].pipes[fd]
         os.close(fd)
-
-    def _open_pipes(self) -> bool:
-        return any(rank.pipes for rank in self._ranks.values())
 
     def _watch_output(self) -> None:
         """Register full outputs with the selector until they accept bytes again.

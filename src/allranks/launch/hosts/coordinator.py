@@ -18,9 +18,10 @@ from allranks.launch.events import (
     Event,
     Finish,
     ForkServerLost,
+    HangEvent,
+    HangReport,
     Interrupted,
     LocateRanks,
-    MarkFailed,
     NotifyPeers,
     Print,
     RankExited,
@@ -31,6 +32,7 @@ from allranks.launch.events import (
     Tick,
     WaitReport,
 )
+from allranks.launch.hangs import PATIENCE, Hangs
 from allranks.launch.hosts.limits import DEFAULT, LOST, HostLimits
 from allranks.launch.hosts.messages import (
     Exiting,
@@ -42,7 +44,7 @@ from allranks.launch.hosts.messages import (
     PhaseChanged,
     Ping,
 )
-from allranks.launch.limits import Limits, Phase
+from allranks.launch.limits import OUT_OF_TIME, Limits, Phase
 from allranks.launch.placement import Placement
 from allranks.launch.result import Ending, RankResult
 from allranks.launch.saves import Saves
@@ -87,6 +89,7 @@ class Coordinator:
             placement.size, now=now, limits=limits, host=placement.hosts[0], cwd=cwd, saves=self._saves
         )
         self._slow_ranks, self._reported_slow = SlowRanks(placement), set[int]()
+        self._hangs, self._end_hangs = Hangs(placement, limits.hang_after), limits.end_hangs
         self._limits, self._wall, self._now = host_limits, wall, now
         self._pause = Pause()
         self._heard = dict.fromkeys(range(1, len(placement.hosts)), now)
@@ -117,6 +120,8 @@ class Coordinator:
         due = [self._silence_due()]
         if self._heard and self.phase is not Phase.ENDED:
             due.append(self._now + self._limits.ping)
+        if self.phase is Phase.RUNNING:
+            due.append(self._hangs.due)
         if not self._is_held() and self._supervisor.deadline is not None:
             due.append(self._supervisor.deadline)
         return first if (first := min(due)) < math.inf else None
@@ -127,6 +132,8 @@ class Coordinator:
         if not isinstance(event, Tick):
             return self._distribute(self._handle(event, 0))
         actions = [action for host in self._silent(self._limits.silence) for action in self._lose(host, "")]
+        if self.phase is Phase.RUNNING and (report := self._hangs.overdue(self._now)) is not None:
+            actions += self._report_hang(report)
         if not self._is_held():
             actions += self._supervisor.on(Tick(event.dying.union(*self._exiting.values())), self._now)
         self._announce()
@@ -159,10 +166,11 @@ class Coordinator:
         """Return why the job has ended."""
         supervisor = self._supervisor
         first = supervisor.first_failure
+        hang = self._hangs.headline if self._exit_code == OUT_OF_TIME else ""
         return Ending(
             self._exit_code,
             first and self._with_host(first),
-            supervisor.cause,
+            "; ".join(filter(None, (supervisor.cause, hang))),
             supervisor.stalls.unjoined if self._exit_code == 0 else "",
             frozenset(rank for rank, end in supervisor.exits.items() if end.stopped_by_us),
             {one.failure.rank: self._with_host(one.failure) for one in reversed(supervisor.reports)},
@@ -180,13 +188,24 @@ class Coordinator:
             return []  # no agent of ours says that
         if isinstance(event, WaitReport):
             return self._note_waits(event)
+        if isinstance(event, HangEvent):
+            return self._hangs.on(event, self._now) if self.phase is Phase.RUNNING else []
         if isinstance(event, ForkServerLost) and len(self.placement.hosts) > 1:
             return self._lose_ranks(host, event.TEXT, self._now)
         if isinstance(event, Terminated) and len(self.placement.hosts) > 1:
             event = replace(event, host=self.placement.hosts[host])
         if isinstance(event, Interrupted | Terminated) and self._is_repeated_elsewhere(event, host):
             return []
-        return self._supervisor.on(event, self._now)
+        return self._pass_on(event)
+
+    def _pass_on(self, event: Event) -> list[Action]:
+        """Let the supervisor process an event. If ranks fail while one has been stopped for long, that is the cause."""
+        before = self.phase
+        actions = self._supervisor.on(event, self._now)
+        cause = self._hangs.cause(PATIENCE, self._now, self._wall())
+        if cause is not None and (before, self.phase) == (Phase.RUNNING, Phase.SETTLING):
+            actions += self._supervisor.on(RankFailing(cause), self._now)
+        return actions
 
     def _note_waits(self, event: WaitReport) -> list[Action]:
         """Record how often a rank waits; report ranks that are slow for the first time."""
@@ -195,6 +214,14 @@ class Coordinator:
         slow = {one.rank for one in self._slow_ranks.slow()}
         is_new, self._reported_slow = bool(slow - self._reported_slow), self._reported_slow | slow
         return [Print(line, notice=True) for line in self._slow_ranks.lines()] if is_new else []
+
+    def _report_hang(self, report: HangReport) -> list[Action]:
+        """Report a hang that no watch has reported; end the job if that was wanted."""
+        actions = self._hangs.on(report, self._now)
+        if self._end_hangs:
+            failed = RankFailed(self._hangs.failure(report, self._wall()), waits=False)
+            actions += self._supervisor.on(failed, self._now)
+        return actions
 
     def _is_repeated_elsewhere(self, event: Interrupted | Terminated, host: int) -> bool:
         """Return whether another host got the signal before, and this one gets it for the first time.
@@ -246,16 +273,22 @@ class Coordinator:
                 by_host = self.placement.by_host(action.ranks)
                 for host, ranks in by_host.items():
                     self._send(host, replace(action, ranks=ranks), own)
-            elif isinstance(action, MarkFailed | LocateRanks):
-                for host in (0, *self._heard):
-                    self._send(host, action, own)
+            elif isinstance(action, Print):
+                self._send(0, action, own)
+                if action.elsewhere:
+                    self._send_to_members(Print(action.elsewhere, action.notice))
             elif isinstance(action, Finish):
                 self._exit_code = action.exit_code
                 own.append(action)
                 self._send_end()
             else:
-                own.append(action)
+                located = replace(action, culprits=self._hangs.culprits) if isinstance(action, LocateRanks) else action
+                self._send(0, located, own)
+                self._send_to_members(located)
         return own
+
+    def _send_to_members(self, action: Action) -> None:
+        self.outbox += [(host, Perform((action,))) for host in self._heard]
 
     def _send(self, host: int, action: Action, own: list[Action]) -> None:
         if host == 0:

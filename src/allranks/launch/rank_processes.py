@@ -1,0 +1,81 @@
+"""Keep the processes of this host's ranks: their pids, ends and pipes; observe those that are stopped, or exiting."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from allranks.launch.events import RankResumed, RankSuspended
+from allranks.launch.fork_server_messages import Exited
+from allranks.launch.merge import Stream
+from allranks.process import is_ending, is_suspended
+
+PERIOD = 1.0
+
+
+@dataclass(slots=True)
+class RankProcess:
+    """The state of one rank's process: its start time, pid, end, and open pipes."""
+
+    started: float = 0.0
+    pid: int | None = None
+    ended: Exited | None = None
+    pipes: dict[int, Stream] = field(default_factory=dict)
+
+
+class RankProcesses(dict[int, RankProcess]):
+    """The processes of this host's ranks, by rank.
+
+    Stopped processes are observed several times in ``hang_after`` seconds, and at most once a second (0: never).
+    """
+
+    def __init__(self, ranks: range, hang_after: float) -> None:
+        super().__init__({rank: RankProcess() for rank in ranks})
+        self._period = min(PERIOD, hang_after / 4) if hang_after else math.inf
+        self._due = 0.0
+        self._suspended: set[int] = set()
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """The pids of the ranks whose processes live."""
+        return {rank: one.pid for rank, one in self.items() if one.pid and not one.ended}
+
+    @property
+    def has_open_pipes(self) -> bool:
+        return any(one.pipes for one in self.values())
+
+    def exiting(self) -> frozenset[int]:
+        """Return the ranks whose processes are exiting. Other ranks may notice the exit before the fork server does."""
+        return frozenset(rank for rank, pid in self.pids.items() if is_ending(pid))
+
+    def suspensions_due(self, now: float) -> float | None:
+        """Return when ``suspensions`` has something to do; None for never."""
+        return None if self._period == math.inf or not self.pids else max(self._due, now)
+
+    def suspensions(self, agents: Mapping[int, int], now: float) -> Iterator[RankSuspended | RankResumed]:
+        """Yield the ranks whose processes are newly stopped, or run again.
+
+        ``agents`` are the pids of the Python processes below a shell or another command, by rank.
+        """
+        if now < self._due or self._period == math.inf:
+            return
+        self._due = now + self._period
+        for rank, pid in self.pids.items():
+            stops = any(map(is_suspended, {pid, agents.get(rank, pid)}))
+            if stops and rank not in self._suspended:
+                self._suspended.add(rank)
+                yield RankSuspended(rank)
+            elif not stops and rank in self._suspended:
+                self._suspended.discard(rank)
+                yield RankResumed(rank)
+
+    def kill_groups(self) -> None:
+        """Kill the process groups of the ranks. If the kernel has killed the ranks, their children may still live."""
+        for pid in self.pids.values():
+            try:
+                os.killpg(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
