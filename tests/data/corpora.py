@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import struct
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -141,6 +142,60 @@ def huggingface(_: Path) -> Corpus:
     return open_source("huggingface", data), flat(many())[100:10:-1]
 
 
+def token_file(tokens: Any, header: tuple[int, int] | None = None) -> bytes:
+    """The bytes of a flat file of tokens, with a header as llm.c writes it: its magic number and version."""
+    words = np.zeros(256, "<i4")
+    words[:3] = (*(header or (0, 0)), len(tokens))
+    return (words.tobytes() if header else b"") + tokens.tobytes()
+
+
+def megatron_index(documents: list[Any], code: int = 8) -> bytes:
+    """The .idx of these documents, each of one sequence."""
+    sizes = np.array([len(one) for one in documents], "<i4")
+    width = documents[0].dtype.itemsize
+    places = (np.cumsum(sizes) - sizes).astype("<i8") * width
+    head = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(sizes), len(sizes) + 1)
+    return head + sizes.tobytes() + places.tobytes() + np.arange(len(sizes) + 1, dtype="<i8").tobytes()
+
+
+def token_arrays() -> list[Any]:
+    draw = np.random.default_rng(0)
+    return [draw.integers(1, 500, size).astype("<u2") for size in (700, 0, 5, 64, 1500)]
+
+
+def tokens(folder: Path) -> Corpus:
+    expected = []
+    for number, found in enumerate(token_arrays()):
+        (folder / f"{number}.bin").write_bytes(token_file(found, (20240520, 1) if number in (0, 3) else None))
+        for at in range(0, len(found) - 20, 15):
+            window = found[at : at + 21].astype(np.int64)
+            expected.append({"tokens": window[:-1], "targets": window[1:]})
+    return open_source("tokens", folder, length=20, stride=15, targets=True, block_bytes=200), expected
+
+
+def documents_of(found: Any, eos_id: int) -> list[Any]:
+    return [one for one in np.split(found, np.flatnonzero(found == eos_id) + 1) if len(one)]
+
+
+def tokens_documents(folder: Path) -> Corpus:
+    expected = []
+    for number, found in enumerate(token_arrays()):
+        some = found % 40
+        np.save(folder / f"{number}.npy", some)
+        expected += [{"tokens": one.astype(np.int32)} for one in documents_of(some, 7)]
+    return open_source("tokens", folder, eos_id=7, as_dtype="int32", block_bytes=300), expected
+
+
+def tokens_megatron(folder: Path) -> Corpus:
+    expected = []
+    for number, found in enumerate(token_arrays()):
+        documents = documents_of(found % 40, 7) or [found]
+        (folder / f"{number}.bin").write_bytes(b"".join(one.tobytes() for one in documents))
+        (folder / f"{number}.idx").write_bytes(megatron_index(documents))
+        expected += [{"tokens": one.astype(np.int64)} for one in documents if len(found)]
+    return open_source("tokens", folder / "*.bin", block_bytes=300), expected
+
+
 KINDS: dict[str, Callable[[Path], Corpus]] = {
     "jsonl": jsonl,
     "jsonl.gz": jsonl_gz,
@@ -154,6 +209,9 @@ KINDS: dict[str, Callable[[Path], Corpus]] = {
     "sequence": sequence,
     "sequence of numpy": sequence_numpy,
     "huggingface": huggingface,
+    "tokens": tokens,
+    "tokens, documents": tokens_documents,
+    "tokens, Megatron": tokens_megatron,
 }
 NEEDS = {
     "jsonl": ("orjson",),

@@ -32,6 +32,9 @@ def read(reader: Reader, index: DatasetIndex, block: int, rows: list[int] | None
 
 
 def same(found: Any, expected: Any) -> bool:
+    if isinstance(expected, dict) and any(isinstance(value, np.ndarray) for value in expected.values()):
+        kinds = all(found[name].dtype == value.dtype for name, value in expected.items())
+        return kinds and all(np.array_equal(found[name], value) for name, value in expected.items())
     return bool(np.all(found == expected)) and type(found) is type(expected)
 
 

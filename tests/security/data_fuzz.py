@@ -15,6 +15,7 @@ import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tarfile
@@ -101,6 +102,25 @@ def tar(form: int) -> bytes:
     return into.getvalue()
 
 
+def npy() -> bytes:
+    into = io.BytesIO()
+    np.save(into, np.arange(700, dtype=np.int32) % 300)
+    return into.getvalue()
+
+
+def llm_c() -> bytes:
+    return np.array([20240520, 1, 700, *[0] * 253], "<i4").tobytes() + (np.arange(700) % 300).astype("<u2").tobytes()
+
+
+def megatron_index() -> bytes:
+    """Of 30 documents, of which BESIDE has the tokens."""
+    sizes, bounds = np.full(30, 20, "<i4"), np.arange(31, dtype="<i8")
+    head = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 30, 31)
+    return head + sizes.tobytes() + (bounds[:-1] * 40).tobytes() + bounds.tobytes()
+
+
+# Of a file that is read together with another: the name and the content of that.
+BESIDE = {"a.idx": ("a.bin", np.arange(600, dtype="<u2").tobytes())}
 # The source, its options, the name of the file, and its content.
 Corpus = tuple[str, dict[str, Any], str, bytes]
 
@@ -130,6 +150,10 @@ def corpora() -> list[Corpus]:
             parquet(data_page_version="2.0", column_encoding={"id": "DELTA_BINARY_PACKED"}, use_dictionary=["text"]),
         ),
         ("folder", {"labels": True}, "a/b.bin", b"\0" * 99),
+        ("tokens", {"length": 16, "stride": 5, "targets": True}, "a.npy", npy()),
+        ("tokens", {"length": 16, "vocab_size": 300}, "a.bin", llm_c()),
+        ("tokens", {"eos_id": 3, "block_bytes": 99}, "a.bin", llm_c()),
+        ("tokens", {"block_bytes": 99}, "a.idx", megatron_index()),
     ]
     return found
 
@@ -177,12 +201,22 @@ def with_checksums(data: bytes) -> bytes:
     return bytes(found)
 
 
-def read_file(corpus: Corpus, data: bytes, folder: Path) -> None:
-    """Index a file, read all its samples, and make columns of them."""
-    kind, options, name, _ = corpus
+def write_file(name: str, data: bytes, folder: Path) -> Path:
+    """Write a file, and what is beside it; return the path that a source gets."""
     path = folder / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
+    if name not in BESIDE:
+        return path
+    (folder / BESIDE[name][0]).write_bytes(BESIDE[name][1])
+    os.utime(folder / BESIDE[name][0], (1, 1))
+    return folder / BESIDE[name][0]
+
+
+def read_file(corpus: Corpus, data: bytes, folder: Path) -> None:
+    """Index a file, read all its samples, and make columns of them."""
+    kind, options, name, _ = corpus
+    path = write_file(name, data, folder)
     source = open_source(
         kind,
         folder if kind == "folder" else path,
@@ -197,9 +231,9 @@ def read_source(source: Any) -> None:
     reader = source.open(index)
     for block in range(len(index)):
         rows = reader.read(block)
-        if hasattr(rows, "positions"):
-            rows.positions()
         many = int(index.rows[block])
+        if hasattr(rows, "positions_of"):
+            rows.positions_of(np.arange(many))
         samples = rows.take(np.arange(index.skip[block], index.skip[block] + many))
         assert len(samples) == many
         if not all(isinstance(sample, BadSample) for sample in samples):
@@ -209,9 +243,7 @@ def read_source(source: Any) -> None:
 def read_cache(corpus: Corpus, dice: random.Random, folder: Path) -> None:
     """Read a file of which the index comes from a cache that was changed, and sealed again."""
     kind, options, name, data = corpus
-    path = folder / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(data)
+    path = write_file(name, data, folder)
     os.utime(path, (1, 1))
     source = open_source(kind, path, **options, cache=str(folder / "cache"))
     source.index()

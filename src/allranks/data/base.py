@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.index import DatasetIndex
+from allranks.data.sample_columns import SampleColumns
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -32,7 +33,7 @@ class BadSample:
 class SampleTransform(Protocol):
     """An object that transforms samples. Each result has the same position in the list as its sample."""
 
-    def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int, /) -> list[Any]:
+    def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int, /) -> Sequence[Any]:
         """Return the samples with these ids after all transforms of an epoch; a BadSample is returned unchanged."""
 
 
@@ -57,6 +58,16 @@ class RowGatherer(Protocol):
 
 
 @runtime_checkable
+class ColumnGatherer(RowGatherer, Protocol):
+    """Decodes rows of several blocks as columns, without an object for each sample."""
+
+    def gather_columns(
+        self, blocks: Mapping[int, BlockRows], keys: NDArray[np.int64], positions: NDArray[np.int64], /
+    ) -> SampleColumns | None:
+        """Return what ``gather_samples`` returns, as columns; None if only samples can hold these rows."""
+
+
+@runtime_checkable
 class GatheredRows(BlockRows, Protocol):
     """BlockRows that can be decoded together with rows of other blocks.
 
@@ -67,8 +78,8 @@ class GatheredRows(BlockRows, Protocol):
     def gatherer(self) -> RowGatherer:
         """The decoder of these rows."""
 
-    def positions(self) -> NDArray[np.int64]:
-        """Return, for each row of the block, the number by which ``gatherer`` finds it."""
+    def positions_of(self, rows: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """Return, for each of these rows of the block, the number by which ``gatherer`` finds it."""
 
 
 class Reader(Protocol):
@@ -97,6 +108,25 @@ class Source(Protocol):
 
     def open(self, index: DatasetIndex) -> Reader:
         """Open the source, and return a reader for the blocks of this index."""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomAccess:
+    """A source whose samples may be read one by one, in any order.
+
+    ``overlap``: of so many samples in a row, each begins in the one before. So that many are one reading of the data.
+    """
+
+    source: Source
+    overlap: int = 1
+
+
+@runtime_checkable
+class RandomlyReadable(Protocol):
+    """A source that can be opened for random access."""
+
+    def random_access(self) -> RandomAccess:
+        """Return the source for random access. Raises DataError if its options do not allow that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from allranks.data.base import BadSample
 from allranks.data.detect import import_adapter
+from allranks.data.sample_columns import SampleColumns
 from allranks.errors import DataError
 from allranks.failure import message_of
 
@@ -105,6 +106,8 @@ class BatchCollator:
         self, samples: Sequence[Any], ids: NDArray[np.int64]
     ) -> tuple[dict[str, Column], NDArray[np.bool_]]:
         """Return the columns of samples, and their mask. Raises DataError if samples differ in columns or types."""
+        if isinstance(samples, SampleColumns) and self._are_alike(samples):
+            return dict(samples.columns), np.ones(len(samples), np.bool_)
         kinds = set(map(type, samples))
         good = (
             np.array([not isinstance(sample, BadSample) for sample in samples])
@@ -128,6 +131,15 @@ class BatchCollator:
             return {name: self._make_column(name, [row[name] for row in rows], ids) for name in blank}, good
         except KeyError:
             raise self._other_columns(rows, ids) from None
+
+    def _are_alike(self, samples: SampleColumns) -> bool:
+        """Return whether samples, already in columns, have the columns and types of all batches before.
+
+        Of columns of the first batch, or with other types, samples are made: these have the same values.
+        """
+        if samples.columns.keys() != self._blank.keys():
+            return False
+        return all(_is_like(self._blank[name], column) for name, column in samples.columns.items())
 
     def _make_column(self, name: str, values: list[Any], ids: NDArray[np.int64]) -> Column:
         wanted = type(self._blank[name])
@@ -188,6 +200,13 @@ class BatchCollator:
 
 _STACKED = (np.ndarray, np.generic, Number)
 _DTYPES = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}  # a bool is an int, too
+
+
+def _is_like(blank: Any, column: NDArray[Any]) -> bool:
+    """Return whether a column of several samples has the type and the shape of this placeholder."""
+    if isinstance(blank, np.ndarray):
+        return bool(blank.shape == column.shape[1:] and blank.dtype == column.dtype)
+    return column.ndim == 1 and bool(_DTYPES.get(type(blank)) == column.dtype)
 
 
 def _is_int64(value: int) -> bool:

@@ -9,14 +9,14 @@ from typing import Any
 
 from allranks.data import plan as planning
 from allranks.data.arguments import check_number
-from allranks.data.base import Source
+from allranks.data.base import RandomlyReadable, Source
 from allranks.data.loader import Loader
 from allranks.data.mix import Stop
 from allranks.data.open_loader import open_loader, open_single_rank
 from allranks.data.pack import Long, Method, PackingOptions
 from allranks.data.packed_loader import PackedLoader
 from allranks.data.plan import Tail
-from allranks.data.recipe import BatchOptions, DatasetPart, DatasetRecipe, Operation
+from allranks.data.recipe import BatchOptions, DatasetPart, DatasetRecipe, Operation, RandomOptions
 from allranks.data.sources.detect import open_source
 from allranks.data.transform import FilterOperation, MapOperation, OnError
 from allranks.data.workers.detect import check_workers
@@ -88,6 +88,32 @@ class Dataset(DatasetRecipe):
         return cls.of(open_source("sequence", samples, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
+    def tokens(
+        cls,
+        files: Any,
+        *,
+        length: int | None = None,
+        targets: bool = False,
+        seed: int = 0,
+        shuffle: bool = True,
+        **options: Any,
+    ) -> Dataset:
+        """Return a data set of files of tokens: ``.bin`` of nanoGPT, llm.c and Megatron (with ``.idx``), or ``.npy``.
+
+        With ``length``, a sample is a window: ``{"tokens": array}``. With ``targets``, it also has ``"targets"``: the
+        tokens that follow each of its tokens. Without ``length``, a sample is a document. The options:
+
+        - ``stride``: the tokens from the start of a window to the start of the next one (default: ``length``). Tokens
+          behind the last complete window of a file are left out.
+        - ``eos_id``: without ``length``, the token that ends a document. Files of Megatron know their documents.
+        - ``dtype``: the type of the tokens in files without a header (default: uint16).
+        - ``as_dtype``: the type of the tokens in a sample (default: int64).
+        - ``vocab_size``: raise DataError for a token that is not below.
+        """
+        found = open_source("tokens", files, length=length, targets=targets, **options)
+        return cls.of(found, seed=seed, shuffle=shuffle)
+
+    @classmethod
     def of(cls, origin: Source, *, seed: int = 0, shuffle: bool = True) -> Dataset:
         """Return a data set of the samples of a user-defined source."""
         if not hasattr(seed, "__index__"):
@@ -105,9 +131,9 @@ class Dataset(DatasetRecipe):
         mixture is shuffled if its first data set is.
         """
         pairs = list(weights.items() if isinstance(weights, Mapping) else weights)
-        whole = [one for one, _ in pairs if len(one.parts) > 1 or one.batching is not None]
+        whole = [one for one, _ in pairs if len(one.parts) > 1 or one.batching is not None or one.drawing is not None]
         if not pairs or whole:
-            what = "is empty" if not pairs else "holds a data set that is a mixture, or in batches"
+            what = "is empty" if not pairs else "holds a data set that is a mixture, at random, or in batches"
             raise DataError(f"the mixture {what}.", remedy="Mix data sets of one source each, before .batch.")
         parts = tuple(
             replace(one.parts[0], operations=one.parts[0].operations + one.operations, weight=weight)
@@ -139,6 +165,28 @@ class Dataset(DatasetRecipe):
         """Mask the rows of samples for which ``fn(sample)`` is false. All samples keep their rows and steps."""
         return self._with_operation(FilterOperation(fn, on_error=on_error), workers)
 
+    def random(self, seed: int = 0, *, samples: int | None = None) -> Dataset:
+        """Draw samples at random with replacement, as the ``get_batch`` of nanoGPT does: windows from any token on.
+
+        The draws of a step depend on the seed and the step only. So they are the same on any number of ranks, no two
+        ranks take the same draw, and a state continues exactly. ``samples`` is the number of draws in an epoch, of all
+        ranks together; by default as many as read each token once, on average.
+
+        Only for tokens in windows and for sequences, before ``map``, ``take`` and ``mix``.
+        """
+        part, source = self.parts[0], self.parts[0].source
+        changed = part.start or part.stop is not None or self.operations or len(self.parts) > 1
+        if changed or not isinstance(source, RandomlyReadable):
+            raise DataError(
+                "random: expected Dataset.tokens(files, length=...) or Dataset.sequence(...), before other methods.",
+                remedy="Call .random directly behind the source. Other sources are read in an order: leave it out.",
+            )
+        if samples is not None:
+            check_number("samples", samples, "the number of draws in an epoch", least=1)
+        access = source.random_access()
+        drawn = Dataset.of(access.source, seed=seed)
+        return replace(drawn, drawing=RandomOptions(samples, access.overlap))
+
     def take(self, count: int) -> Dataset:
         """Keep only the first ``count`` samples of all ranks together, in the order of the files."""
         return self._with_range(0, count)
@@ -167,6 +215,8 @@ class Dataset(DatasetRecipe):
         - ``long`` (with best-fit): a sample longer than a row is split (``split``), or cut to one row (``truncate``).
         - ``eos_id``: a token that ends every sample.
         """
+        if self.drawing is not None:
+            raise DataError("pack: samples at random have one length.", remedy="Leave .pack or .random out.")
         packing = PackingOptions(length, method, pad_id, eos_id, long)
         return replace(self, packing=packing, column=column)
 
@@ -239,9 +289,9 @@ class Dataset(DatasetRecipe):
     def _with_range(self, skip: int, count: int | None) -> Dataset:
         name, many = ("skip", skip) if count is None else ("take", count)
         check_number(name, many, "a number of samples")
-        if len(self.parts) > 1 or self.operations:
+        if len(self.parts) > 1 or self.operations or self.drawing is not None:
             raise DataError(
-                f"{name}({many}): expected samples of one source, before .map, .filter and .mix.",
+                f"{name}({many}): expected samples of one source, before .map, .filter, .random and .mix.",
                 remedy="Move .take or .skip directly behind the source.",
             )
         one = self.parts[0]

@@ -16,9 +16,10 @@ from allranks.data.mix import MixPlan
 from allranks.data.pipeline import CountedBatch, Submit, collate_samples, make_batches, transform_samples
 from allranks.data.plan import EpochPlan, SamplePlan
 from allranks.data.prefetch import iterate_ahead
+from allranks.data.random_plan import RandomPlan
 from allranks.data.snapshot import ResumePosition
 from allranks.data.step_chunks import StepSamples, StreamReader, decode_chunks, locate_step_chunks
-from allranks.data.streams import MixStream, SampleStream
+from allranks.data.streams import MixStream, RandomStream, SampleStream
 from allranks.errors import DataError
 
 _MOST_LOOKED_AT = 1000
@@ -51,6 +52,8 @@ class OpenedData:
         def open_stream(stream: int) -> StreamReader:
             if isinstance(plan, MixPlan):
                 return MixStream(plan, stream, readers=self.readers, pool=self.pool)
+            if isinstance(plan, RandomPlan):
+                return RandomStream(plan, self.readers[0])
             assert isinstance(plan, EpochPlan)
             return SampleStream(plan, stream, reader=self.readers[0], pool=self.pool)
 
@@ -62,7 +65,10 @@ class OpenedData:
             plan, rows, steps, open_stream=self.stream_opener(plan), sample_bytes=self.sample_bytes
         )
         return transform_samples(
-            decode_chunks(found, workers=self.workers), self.submit, epoch=plan.epoch, workers=self.workers
+            decode_chunks(found, workers=self.workers, sample_bytes=self.sample_bytes),
+            self.submit,
+            epoch=plan.epoch,
+            workers=self.workers,
         )
 
     def find_example(self) -> Any:

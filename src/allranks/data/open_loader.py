@@ -16,7 +16,8 @@ from allranks.data.pack import RowCarry
 from allranks.data.packed import StepGroup, TokenWork, packed_step_groups
 from allranks.data.packed_loader import PackedAudit, PackedLoader, PackedLocalAudit, PackedSharedAudit
 from allranks.data.plan import EpochPlan, SamplePlan, choose_layout, rows_of_rank
-from allranks.data.recipe import DatasetRecipe
+from allranks.data.random_plan import RandomPlan
+from allranks.data.recipe import BatchOptions, DatasetRecipe, RandomOptions
 from allranks.data.snapshot import ResumePosition
 from allranks.data.start import sample_facts, shared_index, start_on_all_ranks
 from allranks.data.transform import MixedChain, TransformChain
@@ -113,6 +114,8 @@ def planner_of_indexes(data: DatasetRecipe, indexes: Sequence[DatasetIndex]) -> 
     how = data.batching
     if how is None:
         raise DataError("loader: the data set has no batch size.", remedy="Call .batch(global_batch) before .loader.")
+    if data.drawing is not None:
+        return _random_planner(data, indexes[0], how, data.drawing)
     laid = choose_layout(
         min(indexes, key=len),
         global_batch=how.global_batch,
@@ -128,6 +131,17 @@ def planner_of_indexes(data: DatasetRecipe, indexes: Sequence[DatasetIndex]) -> 
     return lambda epoch: MixPlan(indexes, weights, laid, epoch, stop=data.stop)
 
 
+def _random_planner(
+    data: DatasetRecipe, index: DatasetIndex, batching: BatchOptions, drawing: RandomOptions
+) -> Callable[[int], SamplePlan]:
+    if batching.streams is not None or batching.window is not None:
+        raise DataError("batch: streams and window belong to an order, and random has none.", remedy="Leave them out.")
+    many = drawing.samples or max(1, index.samples // drawing.overlap)
+    return lambda epoch: RandomPlan(
+        index, global_batch=batching.global_batch, seed=data.seed, samples=many, epoch=epoch
+    )
+
+
 def open_data(data: DatasetRecipe, indexes: Sequence[DatasetIndex], plan: Callable[[int], SamplePlan]) -> OpenedData:
     """Open the readers and the transforms for a plan's samples, and return them. Starts threads and workers."""
     pool = ThreadPoolExecutor(_READERS, thread_name_prefix="allranks-read")
@@ -140,7 +154,8 @@ def open_data(data: DatasetRecipe, indexes: Sequence[DatasetIndex], plan: Callab
         workers.close()
 
     nbytes, samples = sum(index.nbytes for index in indexes), sum(index.samples for index in indexes)
-    return OpenedData(plan, readers, pool, workers.submit, data.workers, nbytes / samples, workers.rest, close)
+    sample_bytes = nbytes / samples * (data.drawing.overlap if data.drawing else 1)
+    return OpenedData(plan, readers, pool, workers.submit, data.workers, sample_bytes, workers.rest, close)
 
 
 def _transforms_of_samples(data: DatasetRecipe, indexes: Sequence[DatasetIndex]) -> TransformChain | MixedChain:

@@ -212,7 +212,7 @@ class _DocumentReader:
         for stream, some, ids in zip(streams, depths, np.split(found.ids, ends[:-1]), strict=True):
             push(stream, some, ids, list(islice(done, len(some))))
 
-    def _transformed(self, samples: list[Any], ids: NDArray[np.int64]) -> list[Any]:
+    def _transformed(self, samples: Sequence[Any], ids: NDArray[np.int64]) -> list[Any]:
         parts = submit_samples(self._work.submit, samples, ids, self._epoch, workers=self._work.workers)
         found = [
             _tokens_of_sample(sample, self._work.column, int(one))

@@ -17,7 +17,7 @@ from allranks.data.ledger import SampleSum, sums_of_batches
 from allranks.data.plan import SamplePlan
 from allranks.data.step_chunks import PADDING, StepSamples
 
-Submit = Callable[[list[Any], NDArray[np.int64], int], Future[list[Any]]]
+Submit = Callable[[Sequence[Any], NDArray[np.int64], int], Future[Sequence[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def transform_samples(
     ``workers`` processes work on parts of two items of ``samples`` at once (0: this process works, and nothing is
     ahead).
     """
-    waiting: deque[tuple[StepSamples, list[Future[list[Any]]]]] = deque()
+    waiting: deque[tuple[StepSamples, list[Future[Sequence[Any]]]]] = deque()
     for one in samples:
         waiting.append((one, submit_samples(submit, one.samples, one.ids.ravel(), epoch, workers=workers)))
         if len(waiting) > (1 if workers else 0):
@@ -46,14 +46,16 @@ def transform_samples(
 
 
 def submit_samples(
-    submit: Submit, samples: list[Any], ids: NDArray[np.int64], epoch: int, *, workers: int
-) -> list[Future[list[Any]]]:
+    submit: Submit, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int, *, workers: int
+) -> list[Future[Sequence[Any]]]:
     """Divide samples among the workers, and return the futures of their results, in order."""
     part = max(-(-len(samples) // max(workers, 1)), 1)
     return [submit(samples[at : at + part], ids[at : at + part], epoch) for at in range(0, len(samples), part)]
 
 
-def _finished_samples(one: StepSamples, parts: Sequence[Future[list[Any]]]) -> StepSamples:
+def _finished_samples(one: StepSamples, parts: Sequence[Future[Sequence[Any]]]) -> StepSamples:
+    if len(parts) == 1:
+        return replace(one, samples=parts[0].result())
     return replace(one, samples=[sample for part in parts for sample in part.result()])
 
 

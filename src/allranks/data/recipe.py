@@ -35,6 +35,17 @@ class BatchOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class RandomOptions:
+    """How samples are drawn at random, with replacement: see ``Dataset.random``.
+
+    ``samples``: how many an epoch has; None for as many as ``overlap`` leaves of the data.
+    """
+
+    samples: int | None
+    overlap: int
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetRecipe:
     """The description of a data set: its parts, and the transforms that apply to the samples of all parts."""
 
@@ -47,3 +58,4 @@ class DatasetRecipe:
     packing: PackingOptions | None = None
     column: str = "tokens"
     batching: BatchOptions | None = None
+    drawing: RandomOptions | None = None

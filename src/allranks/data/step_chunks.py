@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import BadSample, BlockRows, GatheredRows, RowGatherer
+from allranks.data.base import BadSample, BlockRows, ColumnGatherer, GatheredRows, RowGatherer
 from allranks.data.plan import SamplePlan, streams_of
 
 PADDING = BadSample("padding behind the last sample")
@@ -60,21 +60,25 @@ class SampleDecoder:
             self._kinds.setdefault(block.gatherer if isinstance(block, GatheredRows) else None, {})[key] = block
         self.any_order = None not in self._kinds
 
-    def decode_samples(self, keys: Ids, positions: Ids) -> list[Any]:
-        """Return the samples at these positions, PADDING if a key is -1; the arrays have one dimension."""
+    def decode_samples(self, keys: Ids, positions: Ids) -> Sequence[Any]:
+        """Return the samples at these positions, PADDING if a key is -1; the arrays have one dimension.
+
+        They are SampleColumns if all of them can be decoded as columns, and a list otherwise.
+        """
         if len(self._kinds) == 1 and keys.min(initial=0) >= 0:
             ((gatherer, blocks),) = self._kinds.items()
-            return _gather_columns(gatherer, blocks, keys, positions)
+            columns = gatherer.gather_columns(blocks, keys, positions) if isinstance(gatherer, ColumnGatherer) else None
+            return _gather_samples(gatherer, blocks, keys, positions) if columns is None else columns
         found: list[Any] = [PADDING] * len(keys)
         for gatherer, blocks in self._kinds.items():
             here = np.flatnonzero(np.isin(keys, list(blocks)))
-            some = _gather_columns(gatherer, blocks, keys[here], positions[here])
+            some = _gather_samples(gatherer, blocks, keys[here], positions[here])
             for place, sample in zip(here.tolist(), some, strict=True):
                 found[place] = sample
         return found
 
 
-def _gather_columns(
+def _gather_samples(
     gatherer: RowGatherer | None, blocks: Mapping[int, BlockRows], keys: Ids, positions: Ids
 ) -> list[Any]:
     return (
@@ -99,7 +103,8 @@ def _block_by_block(blocks: Mapping[int, BlockRows], keys: Ids, rows: Ids) -> li
 
 _MOST_SAMPLES = 1 << 13
 _MOST_BYTES = 8 << 20
-_DECODED = 512  # samples at a time: their lines and objects fill half of a cache of 1 MB
+# Of samples at a time: their lines and objects fill half of a cache of 1 MB.
+_DECODED, _DECODED_BYTES = 512, 1 << 17
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +120,7 @@ class StepSamples:
     """The samples of some steps, step by step and row by row, and their ids with the shape (steps, rows)."""
 
     steps: range
-    samples: list[Any]
+    samples: Sequence[Any]
     ids: NDArray[np.int64]
 
 
@@ -170,9 +175,9 @@ def locate_step_chunks(
         part = following
 
 
-def decode_chunks(located_chunks: Iterable[StepChunk], *, workers: int) -> Iterator[StepSamples]:
+def decode_chunks(located_chunks: Iterable[StepChunk], *, workers: int, sample_bytes: float) -> Iterator[StepSamples]:
     """Yield the decoded samples of chunks, as many at a time as fit the cache, or as make a message for each worker."""
-    at_once = _DECODED * max(2 * workers, 1)
+    at_once = max(1, min(_DECODED, int(_DECODED_BYTES / max(sample_bytes, 1)))) * max(2 * workers, 1)
     for chunk in located_chunks:
         found = chunk.located
         decoder = SampleDecoder(found.blocks)

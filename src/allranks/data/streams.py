@@ -11,6 +11,7 @@ from allranks.data.base import BlockRows, GatheredRows, Reader
 from allranks.data.index import DatasetIndex
 from allranks.data.mix import MixPlan
 from allranks.data.plan import EpochPlan, StreamWindow
+from allranks.data.random_plan import RandomPlan
 from allranks.data.step_chunks import BlockSamples, Ids
 
 _AT_ONCE = 4  # blocks that a thread reads before it lets another go on
@@ -124,7 +125,7 @@ class _OpenWindow:
         self._there[key] = rows
         if isinstance(rows, GatheredRows):
             here = np.flatnonzero(self._keys == key)
-            self._positions[here] = rows.positions()[self._positions[here]]
+            self._positions[here] = rows.positions_of(self._positions[here])
 
 
 def _fill_futures(reader: Reader, requests: Sequence[tuple[int, Future[BlockRows]]]) -> None:
@@ -133,6 +134,32 @@ def _fill_futures(reader: Reader, requests: Sequence[tuple[int, Future[BlockRows
             future.set_result(reader.read(block))
         except BaseException as error:  # whatever it is: the one who waits gets it
             future.set_exception(error)
+
+
+class RandomStream:
+    """The draws of a RandomPlan, with the methods of ``SampleStream``. Their samples are read one by one."""
+
+    def __init__(self, plan: RandomPlan, reader: Reader) -> None:
+        self._plan, self._reader = plan, reader
+        self._blocks: dict[int, BlockRows] = {}
+
+    def prefetch_blocks(self, _depths: Ids) -> None:
+        """Do nothing: a sample is read when it is needed, and the thread of the loader is ahead."""
+
+    def locate_samples(self, depths: Ids) -> BlockSamples:
+        """Return the locations of the draws at these depths; padding after the end of the epoch."""
+        index = self._plan.index
+        ids = self._plan.ids_of_draws(depths)
+        keys = np.searchsorted(index.first_ids, ids, side="right") - 1
+        positions = index.skip[keys] + ids - index.first_ids[keys]
+        for key in np.unique(keys).tolist():
+            if key not in self._blocks:
+                self._blocks[key] = self._reader.read(key)
+            rows = self._blocks[key]
+            if isinstance(rows, GatheredRows):
+                here = keys == key
+                positions[here] = rows.positions_of(positions[here])
+        return BlockSamples(keys, positions, ids, {key: self._blocks[key] for key in np.unique(keys).tolist()})
 
 
 class MixStream:

@@ -77,11 +77,13 @@ class TransformChain:
     operations: tuple[MapOperation | FilterOperation, ...] = ()
     seed: int = 0
 
-    def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> list[Any]:
+    def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Sequence[Any]:
         """Return the samples with these ids after all operations, in the same positions; a BadSample is unchanged.
 
         Raises DataError that names sample and function, with the function's error as its cause.
         """
+        if not self.operations:
+            return samples
         done, names = list(samples), ids.tolist()
         for number, operation in enumerate(self.operations):
             live = [at for at, sample in enumerate(done) if not isinstance(sample, BadSample)]
@@ -103,7 +105,7 @@ class MixedChain:
     bases: tuple[int, ...]
     common: TransformChain
 
-    def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> list[Any]:
+    def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Sequence[Any]:
         """Return the samples with these ids after all operations, in the same positions."""
         done = list(samples)
         part = np.searchsorted(self.bases, ids, side="right") - 1

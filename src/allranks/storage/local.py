@@ -6,7 +6,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
@@ -125,6 +125,15 @@ class LocalStorage:
                     left = _buffers_after(left, count)
             finally:
                 os.close(fd)
+
+    def read_ranges(self, path: str, offsets: Iterable[int], rows: Iterable[memoryview]) -> None:
+        """Fill each row with the bytes of a file from its offset on. The file is opened once. Raises as ``read``."""
+        with self._translate_errors("read", path), open(self._open_file(f"{self._root}/{path}", path), "rb") as file:
+            fd = file.fileno()
+            for offset, row in zip(offsets, rows, strict=True):
+                if os.preadv(fd, [row], offset) != row.nbytes:
+                    end = offset + row.nbytes
+                    raise truncated_file_error(path, self.url, requested_end=end, size=os.fstat(fd).st_size)
 
     def prefetch_bytes(self, path: str, offset: int, count: int) -> None:
         """Ask the system to load bytes of a file into the page cache, without waiting. A missing file is no error."""

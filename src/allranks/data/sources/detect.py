@@ -12,7 +12,7 @@ from typing import Any, cast
 from allranks.data.base import Source
 from allranks.errors import DataError
 
-KINDS = ("jsonl", "text", "parquet", "arrow", "webdataset", "folder", "sequence", "huggingface")
+KINDS = ("jsonl", "text", "parquet", "arrow", "webdataset", "folder", "sequence", "huggingface", "tokens")
 _NOT_OURS = ("datasets", "fsspec")
 
 

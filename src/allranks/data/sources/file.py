@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from allranks.data.index import SourceFile
 from allranks.errors import DataChanged, DataError, NotThere, StorageError, Truncated
 from allranks.failure import text_of
 from allranks.storage.base import Storage
+from allranks.storage.local import LocalStorage
 
 CHUNK = 4 << 20
+_REMOTE_READS = 16
 
 
 class ByteCounter:
@@ -58,6 +62,21 @@ class FileBytes:
         self._fill(offset, buffer.data)
         return buffer.tobytes()
 
+    def read_rows(self, offsets: Sequence[int], rows: NDArray[np.uint8]) -> None:
+        """Fill each row of a two-dimensional array with the bytes at its offset. Raises as ``read`` does."""
+        width = rows.shape[1]
+        if len(offsets) and not 0 <= min(offsets) <= max(offsets) <= self.nbytes - width:
+            raise ValueError(f"{width:,} bytes at {max(offsets):,} are outside of the file of {self.nbytes:,} bytes")
+        with self._reporting_changes(f"{width:,} bytes each at {len(offsets):,} places"):
+            read_ranges(self._storage, self.name, offsets, rows)
+        self._counter.add_bytes(rows.nbytes)
+
+    def beside(self, name: str) -> FileBytes | None:
+        """Return the file of that name in the same folder, to be read with this one; None if there is none."""
+        path = self.name[: self.name.rfind("/") + 1] + name
+        nbytes = self._storage.size(path)
+        return None if nbytes is None else FileBytes(self._storage, path, nbytes, self._counter)
+
     def read_chunks(self, begin: int = 0, *, size: int = CHUNK) -> Iterator[bytearray]:
         """Yield the bytes from ``begin`` to the end in chunks; each chunk overwrites the memory of the previous one."""
         buffer = bytearray(min(size, self.nbytes - begin))
@@ -76,12 +95,27 @@ class FileBytes:
             )
 
     def _fill(self, offset: int, into: memoryview) -> None:
-        try:
+        with self._reporting_changes(f"bytes {offset:,} to {offset + into.nbytes:,}"):
             self._storage.read(self.name, offset, [into])
+        self._counter.add_bytes(into.nbytes)
+
+    @contextmanager
+    def _reporting_changes(self, expected: str) -> Iterator[None]:
+        """Raise DataChanged if the block finds that the file is shorter now, or deleted."""
+        try:
+            yield
         except (NotThere, Truncated) as error:
             found = "no such file" if isinstance(error, NotThere) else "a shorter file"
-            raise data_changed_error(self.path, f"bytes {offset:,} to {offset + into.nbytes:,}", found) from error
-        self._counter.add_bytes(into.nbytes)
+            raise data_changed_error(self.path, expected, found) from error
+
+
+def read_ranges(storage: Storage, path: str, offsets: Sequence[int], rows: NDArray[np.uint8]) -> None:
+    """Fill each row with the bytes of a file at its offset; several threads ask a storage that is not local."""
+    if isinstance(storage, LocalStorage):
+        storage.read_ranges(path, offsets, rows)
+        return
+    with ThreadPoolExecutor(_REMOTE_READS, thread_name_prefix="allranks-ranges") as pool:
+        list(pool.map(lambda offset, row: storage.read(path, offset, [row.data]), offsets, rows))
 
 
 def data_changed_error(path: str, expected: str, actual: str) -> DataChanged:

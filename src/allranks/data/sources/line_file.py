@@ -63,7 +63,12 @@ class LineRows:
     begin: int  # of the block, in the file
     block: IndexBlock
 
+    def positions_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = self.positions()[rows]
+        return found
+
     def positions(self) -> NDArray[np.int64]:
+        """Return the positions of all lines. Raises DataError for a line that is too long."""
         begins, ends = line_spans(self.data, counts_blank_lines=self.blanks)
         self.block.check_rows(len(begins), self.path, f"the block at byte {self.begin:,}")
         lengths = ends - begins
@@ -77,7 +82,7 @@ class LineRows:
         return begins << _LENGTH_BITS | lengths
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
-        return self.gatherer.gather_samples({0: self}, np.zeros(len(rows), np.int64), self.positions()[rows])
+        return self.gatherer.gather_samples({0: self}, np.zeros(len(rows), np.int64), self.positions_of(rows))
 
     def decode_line(self, begin: int, end: int) -> Any:
         """Return the sample at these bytes of the block; a BadSample if they cannot be decoded."""

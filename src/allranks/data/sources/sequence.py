@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import BadSample, BlockRows, Progress, ignore_progress
+from allranks.data.base import BadSample, BlockRows, Progress, RandomAccess, ignore_progress
 from allranks.data.index import DatasetIndex, SourceFile
 from allranks.data.sample_comparison import hash_samples
 from allranks.errors import DataChanged, DataError
@@ -72,6 +72,9 @@ class SequenceSource:
     def sample_digest(self) -> str:
         """Return a digest of a few rows, which ranks compare; "" if they must not be compared."""
         return hash_samples(len(self.rows), self.rows.__getitem__) if self.compare else ""
+
+    def random_access(self) -> RandomAccess:
+        return RandomAccess(self)
 
     def index(self, *, progress: Progress = ignore_progress) -> DatasetIndex:
         file, rows = self._file, len(self.rows)

@@ -61,7 +61,7 @@ def _process_frame(chain: TransformChain | DataError, frame: wire.Frame) -> wire
         if isinstance(chain, DataError):
             raise chain
         samples, ids, epoch = wire.unpack_samples(frame)
-        return wire.pack_samples(chain.apply(samples, ids, epoch), None)
+        return wire.pack_samples(list(chain.apply(samples, ids, epoch)), None)
     except Exception as error:
         return _failure_frame(error)
 

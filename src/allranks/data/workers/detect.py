@@ -19,7 +19,7 @@ _MOST_WORKERS = 4096
 class WorkerPool(Protocol):
     """Processes that apply a chain to pieces, which are lists of samples; best of some milliseconds of work each."""
 
-    def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[list[Any]]:
+    def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[Sequence[Any]]:
         """Return at once a future for the result of ``chain.apply``; it raises that function's error, or WorkerDied.
 
         Results may be read in any order. Keep two pieces a worker in flight, so that no worker waits for its next
@@ -39,8 +39,8 @@ class InlineWorkers:
     def __init__(self, chain: SampleTransform) -> None:
         self._chain = chain
 
-    def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[list[Any]]:
-        future: Future[list[Any]] = Future()
+    def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[Sequence[Any]]:
+        future: Future[Sequence[Any]] = Future()
         try:
             future.set_result(self._chain.apply(samples, ids, epoch))
         except Exception as error:

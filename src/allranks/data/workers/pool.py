@@ -43,7 +43,7 @@ class _SampleList:
     samples: list[Any]
     ids: NDArray[np.int64]
     epoch: int
-    future: Future[list[Any]]
+    future: Future[Sequence[Any]]
     deaths: int = 0
 
     def request_frame(self) -> wire.Frame:
@@ -259,7 +259,7 @@ class ProcessPool:
         """The ids of the processes that are running."""
         return [pid for feeder in self._feeders if (pid := feeder.pid) is not None]
 
-    def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[list[Any]]:
+    def submit(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Future[Sequence[Any]]:
         piece = _SampleList(list(samples), ids, epoch, Future())
         self._queue.put(piece)
         return piece.future
