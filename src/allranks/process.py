@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import os
+import select
+from collections.abc import Iterable
 from pathlib import Path
 
 # In the kernel's flags of a process: it has begun to end.
 _PF_EXITING = 0x4
+
+
+def wait_readable(descriptors: Iterable[int], seconds: float | None) -> list[int]:
+    """Wait until one of the descriptors is readable, at most ``seconds`` (None: for ever); return those that are.
+
+    Unlike ``select.select``, this works for descriptors from 1024 on, which a job of many ranks has.
+    """
+    poll = select.poll()
+    for fd in descriptors:
+        poll.register(fd, select.POLLIN)
+    return [fd for fd, _ in poll.poll(None if seconds is None else max(0.0, seconds) * 1000)]
 
 
 def wait_code_of(pid: int) -> int | None:

@@ -75,9 +75,9 @@ def test_an_order_arrives_as_it_was_sent(what: Target, env: dict[str, str]) -> N
     """With its descriptors, and an environment of any length."""
     ours, theirs = messages.socket_pair()
     env["LONG"] = "x" * 300_000
-    with ours, theirs, open(os.devnull, "wb") as file:
+    with ours, theirs:
         spawn = messages.Spawn(3, to_json(what), "/", env)
-        messages.send(ours, spawn, (file.fileno(), file.fileno()))
+        messages.Outbox(ours).put(spawn, [os.open(os.devnull, os.O_WRONLY) for _ in range(2)])
         got = messages.receive(theirs)
         assert got is not None
         assert got[0] == spawn

@@ -15,6 +15,7 @@ from allranks.cli.progress import ProgressLine
 from allranks.cli.pyproject import closest
 from allranks.cli.rehearse_start import must_not_start_ranks, source_path, started
 from allranks.cli.run import target_from
+from allranks.cli.run_capacity import must_fit
 from allranks.findings import Finding
 from allranks.launch.job import Command
 from allranks.launch.result import JobResult
@@ -133,6 +134,7 @@ def _plan(p: ArgumentParser, arguments: Namespace, config: Config, words: list[s
         words = [*words, *config.arguments]
         target = target_from(p, words, module=is_module)
     must_not_start_ranks(target, config.ranks)
+    must_fit(p, config.ranks)
     if any(os.getcwd() == path or os.getcwd().startswith(path + os.sep) for path in config.local_paths):
         raise ConfigWrong("--local: the working folder is in it, so each host would have its own copy of the program.")
     if arguments.global_batch_arg:

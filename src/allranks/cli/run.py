@@ -16,6 +16,7 @@ from allranks.cli import run_hosts
 from allranks.cli.local_path import local_path
 from allranks.cli.option_values import at_least_one, integer, seconds, takes_value
 from allranks.cli.other_launchers import answer
+from allranks.cli.run_capacity import must_fit
 from allranks.launch.hang_limits import OTHER_STAGES
 from allranks.launch.job import STYLES
 from allranks.program import PREEMPTED
@@ -132,14 +133,18 @@ def main(argv: Sequence[str]) -> int:
     arguments = _read(p, argv)
     words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
     target = target_from(p, words, module=arguments.module)
+    must_fit(p, arguments.ranks, with_logs=arguments.log_dir is not None)
     place = run_hosts.place_from(p, arguments)
     from allranks.cli.run_screen import RunScreen
+    from allranks.launch.capacity import needed_descriptors
     from allranks.launch.console import OutputClosed
+    from allranks.launch.rank_pipes import raised_descriptor_limit
 
+    needed = needed_descriptors(arguments.ranks, with_logs=arguments.log_dir is not None)
     job = _job(arguments, target)
     run_hosts.watch_for_end(arguments)
     try:
-        with RunScreen(arguments) as screen:
+        with raised_descriptor_limit(needed), RunScreen(arguments) as screen:
             if unread := _unread(target):
                 screen.note(f"allranks: {unread}")
             result = _run_here(job, screen) if place is None else run_hosts.run(job, place, screen, arguments)

@@ -26,6 +26,8 @@ _SIOCGIFADDR = 0x8915
 _GOOGLE = "0x1ae0"
 _TPUS = ("0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076")
 _IF_UP = 1
+# Threads: where fewer are left, those of this user are counted one by one.
+_FEW_LEFT = 100_000
 
 
 def _read_kernel_file(path: Path) -> str:
@@ -133,18 +135,31 @@ def _limit(which: int) -> tuple[float, float]:
     return soft, hard
 
 
+def _count_threads_of_user(root: Path) -> int:
+    """Return how many threads count against this user's RLIMIT_NPROC."""
+    number, uid = 0, os.getuid()
+    for folder in (root / "proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if folder.name.isdecimal() and folder.stat().st_uid == uid:
+                number += int((folder / "stat").read_text().rpartition(")")[2].split()[17])
+    return number
+
+
 def read_limits(root: Path = Path("/")) -> ProcessLimits:
     tasks = re.search(r"/(\d+) ", _read_kernel_file(root / "proc/loadavg"))
     running = int(tasks[1]) if tasks else 0
-    most = [(_limit(resource.RLIMIT_NPROC)[0], "ulimit -u", running)]
+    of_user = _limit(resource.RLIMIT_NPROC)[0]
+    near = of_user - running < _FEW_LEFT  # else the threads of all users fit
+    most = [(of_user, "ulimit -u", _count_threads_of_user(root) if near else running)] if os.geteuid() else []
     for folder in _cgroup_folders("pids", root):
         if (number := _parse_number(_read_kernel_file(folder / "pids.max"))) is not None:
             most.append(
                 (number, "the cgroup's pids.max", _parse_number(_read_kernel_file(folder / "pids.current")) or 0)
             )
-    if (number := _parse_number(_read_kernel_file(root / "proc/sys/kernel/threads-max"))) is not None:
-        most.append((number, "kernel.threads-max", running))
-    nearest, name, running = min(most, key=lambda one: one[0] - one[2])
+    for name in ("threads-max", "pid_max"):
+        if (number := _parse_number(_read_kernel_file(root / "proc/sys/kernel" / name))) is not None:
+            most.append((number, f"kernel.{name}", running))
+    nearest, name, running = min(most, key=lambda one: one[0] - one[2], default=(math.inf, "", running))
     return ProcessLimits(
         files=_limit(resource.RLIMIT_NOFILE),
         open=len(os.listdir("/proc/self/fd")),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import random
-import select
 import signal
 import sys
 import threading
@@ -35,6 +34,7 @@ from allranks.hang.sites import classify_stack, innermost_users_line
 from allranks.hang.stragglers import Straggler, WaitCount, stragglers
 from allranks.hang.training_thread import TrainingThread, collectives_of
 from allranks.launch.hang_limits import HangLimits
+from allranks.process import wait_readable
 from allranks.program import HUNG
 from allranks.world import departures
 from allranks.world.base import World
@@ -170,13 +170,10 @@ class Watch:
 
     def _take_snapshots(self) -> None:
         due, spread = time.monotonic(), random.Random()
-        watched: list[Any] = [self._wake, *([] if self._endpoint is None else [self._endpoint])]
+        watched = [self._wake, *([] if self._endpoint is None else [self._endpoint.fileno()])]
         while not self._over.is_set():
-            if (
-                self._endpoint
-                in select.select(watched, [], [], max(0.0, min(_PACE, self._every, due - time.monotonic())))[0]
-                and self._endpoint is not None
-            ):
+            ready = wait_readable(watched, min(_PACE, self._every, due - time.monotonic()))
+            if self._endpoint is not None and self._endpoint.fileno() in ready:
                 self._endpoint.accept_one()
             self._training_thread.pace()
             if time.monotonic() >= due:

@@ -50,8 +50,13 @@ STUCK_AFTER = 5.0
 PRELOADED = ("init", "current", "main_rank", "global_batch", "describe")
 
 
-def main(fd: int, path: Sequence[str]) -> None:
-    """Serve messages from a socket; in a forked rank, run the rank. ``path`` is the ``sys.path`` that ranks get."""
+def main(fd: int, path: Sequence[str], files: int | None = None) -> None:
+    """Serve messages from a socket; in a forked rank, run the rank.
+
+    ``path`` is the ``sys.path`` that ranks get, ``files`` how many descriptors they may open (None: as many as we).
+    """
+    if files is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     before: dict[int, Any] = {signum: signal.signal(signum, signal.SIG_IGN) for signum in messages.IGNORED}
     signal.pthread_sigmask(signal.SIG_UNBLOCK, messages.IGNORED)  # `fork_server` blocks them while Python starts
     _set_process_control(PR_SET_CHILD_SUBREAPER, 1)
@@ -75,6 +80,7 @@ class _ForkServer:
 
     def __init__(self, sock: socket.socket, handlers: Mapping[int, Any]) -> None:
         self._sock = sock
+        self._outbox = messages.Outbox(sock)
         self._handlers = handlers
         self._launcher = os.getppid()
         self._pids: dict[int, int] = {}  # rank -> pid, of ranks that live
@@ -90,9 +96,13 @@ class _ForkServer:
         In a forked rank, return the target that it is to run.
         """
         while os.getppid() == self._launcher:
-            readable = select.select([self._sock.fileno(), self._waker], [], [], PARENT_CHECK_SECONDS)[0]
+            sock = self._sock.fileno()
+            sending = [] if self._outbox.is_empty else [sock]
+            readable, writable, _ = select.select([sock, self._waker], sending, [], PARENT_CHECK_SECONDS)
+            if writable:
+                self._send_waiting()
             self._reap_children()
-            if self._sock.fileno() not in readable:
+            if sock not in readable:
                 continue
             got = messages.receive(self._sock)
             if got is None:
@@ -122,13 +132,15 @@ class _ForkServer:
         After rank 0 of a JAX world has ended, the other ranks would print many errors.
         """
         living = [(rank, agent) for rank, agent in zip(kill.ranks, kill.agents, strict=True) if rank in self._pids]
+        asked = kill.signum == signal.SIGTERM and self._commands.intersection(rank for rank, _ in living)
+        children = children_by_parent() if asked else {}
         for rank, agent in reversed(living):
             pid = self._pids[rank]
             if kill.signum != signal.SIGTERM:
                 signal_group(pid, kill.signum)
             elif rank not in self._commands:
                 _send_signal(pid, signal.SIGTERM)
-            elif agent in (pid, *descendants(pid)):
+            elif agent in (pid, *descendants(pid, children)):
                 _send_signal(agent, signal.SIGTERM)
             else:  # no Python of ours below the command, as far as is known
                 signal_group(pid, signal.SIGTERM)
@@ -214,10 +226,12 @@ class _ForkServer:
         return ()
 
     def _send_report(self, message: messages.Message) -> None:
-        try:
-            messages.send(self._sock, message)
-        except (BrokenPipeError, ConnectionResetError):
-            return  # the launcher has ended: the next read of the socket ends the loop
+        with contextlib.suppress(BrokenPipeError):  # the launcher has ended: the next read of the socket ends the loop
+            self._outbox.put(message)
+
+    def _send_waiting(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self._outbox.flush()
 
 
 def _wait_for_child(options: int) -> tuple[int, int, resource.struct_rusage] | None:
@@ -242,8 +256,8 @@ def _send_signal(pid: int, signum: int) -> None:
         os.kill(pid, signum)
 
 
-def descendants(root: int) -> list[int]:
-    """Return the pids of all processes below the process ``root``, zombies included, from /proc."""
+def children_by_parent() -> dict[int, list[int]]:
+    """Return the pids of all processes, zombies included, by the pids of their parents, from /proc."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -253,10 +267,16 @@ def descendants(root: int) -> list[int]:
             except (FileNotFoundError, ProcessLookupError):
                 continue
             children.setdefault(parent, []).append(int(entry))
+    return children
+
+
+def descendants(root: int, children: Mapping[int, Sequence[int]] | None = None) -> list[int]:
+    """Return the pids of all processes below the process ``root``. ``children``: from ``children_by_parent``."""
+    children = children_by_parent() if children is None else children
     found: list[int] = []
     queue = [root]
     while queue:
-        below = children.get(queue.pop(), [])
+        below = children.get(queue.pop(), ())
         found += below
         queue += below
     return found

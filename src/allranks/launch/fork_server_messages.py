@@ -1,7 +1,9 @@
 """Define the messages between launcher and fork server: frozen records over a pair of SOCK_SEQPACKET sockets.
 
-A message is one packet of JSON. An environment may be longer than a packet, so a ``Spawn`` is sent in an anonymous file
+A message is one packet of JSON. A ``Spawn``, and any message that is longer than a packet, is sent in an anonymous file
 (memfd). The packet carries the file's descriptor and the descriptors of the rank's stdout and stderr.
+
+Both sides send through an ``Outbox``, which never waits: if both waited until the other side reads, neither would.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import os
 import signal
 import socket
 import struct
+from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
@@ -103,19 +107,56 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def send(sock: socket.socket, message: Message, fds: Sequence[int] = ()) -> None:
-    """Send one message, with file descriptors if it is a Spawn. Raises BrokenPipeError if the other end has closed."""
-    data = json.dumps({"message": type(message).__name__, **asdict(message)}).encode()
-    if not isinstance(message, Spawn):
-        sock.send(data)
-        return
-    body = os.memfd_create("allranks-spawn", os.MFD_CLOEXEC)
-    try:
-        with open(body, "wb", closefd=False) as file:
-            file.write(data)
-        socket.send_fds(sock, [b"{}"], [body, *fds])
-    finally:
-        os.close(body)
+class Outbox:
+    """The messages to the other end of a socket, in order. Sending never waits.
+
+    What the socket does not take is kept for ``flush``: call it when the socket is writable and ``is_empty`` is False.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._waiting: deque[tuple[bytes, tuple[int, ...]]] = deque()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._waiting
+
+    def put(self, message: Message, fds: Sequence[int] = ()) -> None:
+        """Send one message, with file descriptors if it is a Spawn. The outbox closes them once they are sent.
+
+        Raises BrokenPipeError if the other end has closed.
+        """
+        data = json.dumps({"message": type(message).__name__, **asdict(message)}).encode()
+        if fds or len(data) > PACKET:
+            body = os.memfd_create("allranks-message", os.MFD_CLOEXEC)
+            with open(body, "wb", closefd=False) as file:
+                file.write(data)
+            data, fds = b"{}", (body, *fds)
+        self._waiting.append((data, tuple(fds)))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what the socket takes now. Raises BrokenPipeError if the other end has closed."""
+        while self._waiting:
+            data, fds = self._waiting[0]
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))] if fds else []
+            try:
+                self._sock.sendmsg([data], rights, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except ConnectionError as error:
+                self.close()
+                raise BrokenPipeError("the other end has closed") from error
+            self._waiting.popleft()
+            for fd in fds:
+                os.close(fd)
+
+    def close(self) -> None:
+        """Drop the messages that are not sent."""
+        for _, fds in self._waiting:
+            for fd in fds:
+                os.close(fd)
+        self._waiting.clear()
 
 
 def receive(sock: socket.socket, flags: int = 0) -> tuple[Message, list[int]] | None:

@@ -1,4 +1,4 @@
-"""Keep the processes of this host's ranks: their pids, ends and pipes; observe those that are stopped, or exiting."""
+"""Keep the processes of this host's ranks: their pids and ends; observe those that are stopped, or exiting."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import math
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from allranks.launch.events import RankResumed, RankSuspended
 from allranks.launch.fork_server_messages import Exited
-from allranks.launch.merge import Stream
 from allranks.process import is_ending, is_suspended
 
 PERIOD = 1.0
@@ -18,12 +17,11 @@ PERIOD = 1.0
 
 @dataclass(slots=True)
 class RankProcess:
-    """The state of one rank's process: its start time, pid, end, and open pipes."""
+    """The state of one rank's process: its start time, pid and end."""
 
     started: float = 0.0
     pid: int | None = None
     ended: Exited | None = None
-    pipes: dict[int, Stream] = field(default_factory=dict)
 
 
 class RankProcesses(dict[int, RankProcess]):
@@ -42,10 +40,6 @@ class RankProcesses(dict[int, RankProcess]):
     def pids(self) -> dict[int, int]:
         """The pids of the ranks whose processes live."""
         return {rank: one.pid for rank, one in self.items() if one.pid and not one.ended}
-
-    @property
-    def has_open_pipes(self) -> bool:
-        return any(one.pipes for one in self.values())
 
     def exiting(self) -> frozenset[int]:
         """Return the ranks whose processes are exiting. Other ranks may notice the exit before the fork server does."""

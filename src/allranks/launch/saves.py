@@ -92,7 +92,12 @@ class Saves:
         in_order = bool(exits) and all(end.wait_code == 0 for end in exits.values())
         if not in_order and self.is_before_saver():
             return NOT_YET, NOTHING_SAVED
-        killed = [rank for rank, end in sorted(exits.items()) if end.wait_code == -signal.SIGKILL]
+        # A rank that got nothing but SIGKILL was still starting when the job was stopped: it has lost nothing.
+        killed = [
+            rank
+            for rank, end in sorted(exits.items())
+            if end.wait_code == -signal.SIGKILL and end.sent_signals != (signal.SIGKILL,)
+        ]
         unsaved = [rank for rank in sorted(self.saving_ranks & exits.keys()) if exits[rank].wait_code != 0]
         since = "after it" if self.step is None else f"since step {self.step}"
         lost = f"nothing was saved {since}: " if unsaved else ""

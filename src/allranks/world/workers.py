@@ -19,7 +19,6 @@ import contextlib
 import functools
 import mmap
 import os
-import select
 import signal
 import sys
 import threading
@@ -29,6 +28,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from allranks import agent
+from allranks.process import wait_readable
 
 # The libraries that fork worker processes; Hugging Face datasets uses the second.
 LIBRARIES = ("multiprocessing", "multiprocess")
@@ -161,7 +161,7 @@ def _watch_rank(rank: int) -> None:
 
 def _end_with(rank: int) -> None:
     with contextlib.suppress(ProcessLookupError):
-        select.select([os.pidfd_open(rank)], [], [])
+        wait_readable([os.pidfd_open(rank)], None)
     os._exit(128 + signal.SIGTERM)
 
 

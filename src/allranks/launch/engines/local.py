@@ -5,11 +5,12 @@ The decider of host 0, also of a job on one host, is `allranks.launch.hosts.coor
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-import select
 import selectors
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from allranks.launch import fork_server_messages as messages
 from allranks.launch import forked_rank
+from allranks.launch.capacity import needed_descriptors
 from allranks.launch.console import Console
 from allranks.launch.control_socket import ControlSocket
 from allranks.launch.environment import JobLocation, common_variables, for_rank
@@ -41,18 +43,18 @@ from allranks.launch.fork_server import ForkServer
 from allranks.launch.hosts.start import JobHosts, Start, on_this_host
 from allranks.launch.job import Command, Job, to_json
 from allranks.launch.limits import Limits, Phase
-from allranks.launch.merge import Stream
 from allranks.launch.ports import ReservedPorts
+from allranks.launch.rank_pipes import RankPipes, raised_descriptor_limit
 from allranks.launch.rank_processes import RankProcesses
 from allranks.launch.result import JobResult, RankResult
 from allranks.launch.saves import Saves
 from allranks.launch.signals import Signals
 from allranks.launch.stall import RankLocator, seconds_until_report
 
-CHUNK, MOST_CHUNKS = 1 << 16, 16
+# How many ranks may be on their way: between the starts, the loop takes the reports of those that have started.
+MOST_STARTING = 16
 # After the end: seconds for the fork server's last report, then for what is still in the pipes. Both end early.
 SWEEP_PATIENCE, DRAIN_PATIENCE = 8.0, 1.0
-WORDS = 80  # of a rank's last lines are evidence; about one stack of each thread
 AGENT = str(Path(__file__).parents[2] / "agent")
 
 
@@ -79,6 +81,7 @@ def run(
     """
     cwd = os.getcwd() if cwd is None else cwd
     with ExitStack() as stack:
+        files = stack.enter_context(raised_descriptor_limit(needed_descriptors(job.ranks, with_logs=False)))
         control_socket = stack.enter_context(ControlSocket())
         if hosts is None:
             hosts = on_this_host(job, stack.enter_context(ReservedPorts(2)).numbers)
@@ -98,7 +101,8 @@ def run(
         warm = fork_server is not None
         if fork_server is None:
             is_single = hosts.placement.size == 1
-            fork_server = stack.enter_context(ForkServer(common_variables([*envs.values()]), stdin=is_single))
+            common = common_variables([*envs.values()])
+            fork_server = stack.enter_context(ForkServer(common, stdin=is_single, files=files))
         spawns = [messages.Spawn(rank, to_json(job.target), cwd, env) for rank, env in envs.items()]
         loop = stack.enter_context(_EventLoop(job, console, hosts, cwd=cwd, spawns=spawns, show=show))
         loop.attach(control_socket, fork_server, signals)
@@ -136,7 +140,10 @@ class _EventLoop:
         self._decider = hosts.decide(Start(hosts.placement, self._start, limits, cwd, saves))
         self._ranks = RankProcesses(hosts.placement.ranks, hang_after)
         self._selector = selectors.DefaultSelector()
-        self._reading = True
+        self._pipes = RankPipes(self._selector, console)
+        self._waiting: deque[messages.Spawn] = deque()  # the ranks that are still to be started
+        self._starting: set[int] = set()
+        self._is_sending = False
         self._full: frozenset[int] = frozenset()  # the descriptors that the console waits for
         self._exit_code: int | None = None
         self._has_ranks = self._swept = False
@@ -153,34 +160,31 @@ class _EventLoop:
 
     def __exit__(self, *_: object) -> None:
         self._selector.close()
-        for rank in self._ranks.values():
-            for fd in rank.pipes:
-                os.close(fd)
+        self._pipes.close()
 
     def spawn(self) -> None:
-        """Start all ranks."""
+        """Start all ranks, from now on."""
         self._has_ranks = True
-        for spawn in self._spawns:
-            number, rank = spawn.rank, self._ranks[spawn.rank]
-            out, err = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
-            streams: tuple[tuple[Stream, int], ...] = (("out", out[0]), ("err", err[0]))
-            for stream, fd in streams:
-                rank.pipes[fd] = stream
-                self._selector.register(fd, selectors.EVENT_READ, (number, stream))
-            try:
-                self._fork_server.spawn(spawn, out=out[1], err=err[1])
-            finally:
-                os.close(out[1])
-                os.close(err[1])
+        self._waiting.extend(self._spawns)
+
+    def _start_ranks(self) -> None:
+        """Start the next ranks, unless the job is being stopped."""
+        if self._decider.phase not in (Phase.RUNNING, Phase.SETTLING):
+            self._waiting.clear()
+        while self._waiting and len(self._starting) < MOST_STARTING and not self._fork_server.is_sending:
+            spawn = self._waiting.popleft()
+            self._starting.add(spawn.rank)
+            out, err = self._pipes.open(spawn.rank)
+            self._send_to_fork_server(functools.partial(self._fork_server.spawn, spawn, out=out, err=err))
 
     def run(self) -> JobResult:
         """Handle events until the job has ended and none of its processes lives. Return the job's result."""
         while self._exit_code is None:
             self._handle_events(self._seconds_until_due())
         if self._has_ranks:  # else the fork server may be deep in an import, and has nothing to sweep
-            self._send_to_fork_server(messages.Sweep())
+            self._order(messages.Sweep())
             self._turn_until(lambda: self._swept, SWEEP_PATIENCE)
-            self._turn_until(lambda: not self._ranks.has_open_pipes, DRAIN_PATIENCE)
+            self._turn_until(lambda: not self._pipes.has_open, DRAIN_PATIENCE)
         self._console.report_hidden_lines()
         return self._job_result(self._exit_code)
 
@@ -199,19 +203,22 @@ class _EventLoop:
 
     def _handle_events(self, timeout: float | None) -> None:
         """Wait for events and handle them. Reports of agents are first: reports of the fork server happened later."""
-        self._read_or_pause_outputs(not self._console.is_full)
+        self._pipes.read_or_pause(not self._console.is_full)
         self._watch_output()
+        self._start_ranks()
+        self._watch_sending()
         ready = [(key.fileobj, key.data) for key, _ in self._selector.select(timeout)]
         sources = [source for source, _ in ready]
         if not self._full.isdisjoint(sources):
             self._console.flush_due(time.monotonic())
         for source, data in ready:
             if data is not None:
-                self._read_output(source, *data)
+                self._pipes.read(source, *data)
         events: list[Event] = []
         if self._signals in sources:
             events += self._signals.events()
         if self._fork_server in sources:
+            self._send_to_fork_server(self._fork_server.flush)
             seen = self._fork_server.reports()
             events += self._agent_events()
             events += self._fork_server_events(seen)
@@ -232,25 +239,14 @@ class _EventLoop:
     def _agent_events(self) -> Iterator[Event]:
         try:
             for report in self._control_socket.reports():
-                if isinstance(report, RankFailing | RankFailed):
-                    yield replace(report, lines=self._last_lines(report.failure.rank))
-                elif isinstance(report, RankLeft):
-                    yield replace(report, lines=self._last_lines(report.rank))
+                if isinstance(report, RankFailing | RankFailed | RankLeft):
+                    rank = report.rank if isinstance(report, RankLeft) else report.failure.rank
+                    # A rank of this host may report the failure of one elsewhere.
+                    yield replace(report, lines=self._pipes.last_lines(rank) if rank in self._ranks else ())
                 else:
                     yield report
         except ValueError as error:
             self._console.print_line(f"allranks: {error}")
-
-    def _last_lines(self, rank: int) -> tuple[str, ...]:
-        """Read the pipes of a rank, and return the last lines that the rank has printed by now."""
-        if rank not in self._ranks:  # a rank of this host reports the failure of one elsewhere
-            return ()
-        for fd, stream in [*self._ranks[rank].pipes.items()] if self._reading else []:
-            for _ in range(MOST_CHUNKS):
-                if fd not in self._ranks[rank].pipes or not select.select([fd], [], [], 0)[0]:
-                    break
-                self._read_output(fd, rank, stream)
-        return self._console.tail(rank, WORDS)
 
     def _exiting_ranks(self) -> frozenset[int]:
         """Return the ranks whose processes are exiting. Other ranks may notice the exit before the fork server does."""
@@ -264,10 +260,13 @@ class _EventLoop:
             if isinstance(report, messages.Started):
                 rank = self._ranks[report.rank]
                 rank.started, rank.pid = report.when, report.pid
+                self._starting.discard(report.rank)
                 yield RankStarted(report.rank)
             elif isinstance(report, messages.Exited):
                 self._ranks[report.rank].ended = report
-                yield RankExited(report.rank, report.wait_code, report.when, self._last_lines(report.rank))
+                self._starting.discard(report.rank)
+                lines = self._pipes.last_lines(report.rank)
+                yield RankExited(report.rank, report.wait_code, report.when, lines)
             elif isinstance(report, messages.Ready):
                 if report.obstacle:
                     self._console.note(f"allranks: no fast start, each rank imports by itself: {report.obstacle}")
@@ -286,7 +285,7 @@ class _EventLoop:
     def _perform_action(self, action: Action) -> None:
         if isinstance(action, Signal):
             agents = tuple(self._control_socket.agents.get(rank, 0) for rank in action.ranks)
-            self._send_to_fork_server(messages.Kill(action.ranks, action.signum, agents))
+            self._order(messages.Kill(action.ranks, action.signum, agents))
         elif isinstance(action, Print):
             (self._console.note if action.notice else self._console.print_line)(f"allranks: {action.text}")
         elif isinstance(action, NotifyPeers):
@@ -315,25 +314,23 @@ class _EventLoop:
         shown, self._shown = self._shown, []
         return shown
 
-    def _send_to_fork_server(self, message: messages.Kill | messages.Sweep) -> None:
-        try:
-            self._fork_server.order(message)
-        except BrokenPipeError:
-            return  # its end is in the socket too, and will be read as KeeperLost
+    def _order(self, message: messages.Kill | messages.Sweep) -> None:
+        self._send_to_fork_server(functools.partial(self._fork_server.order, message))
+
+    def _send_to_fork_server(self, send: Callable[[], None]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # its end is in the socket too, and is read as ForkServerLost
+            send()
+
+    def _watch_sending(self) -> None:
+        """Wait until the fork server reads, while messages to it wait."""
+        if self._swept or self._fork_server.is_sending is self._is_sending:
+            return
+        self._is_sending = not self._is_sending
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._is_sending else 0)
+        self._selector.modify(self._fork_server, events)
 
     def _print_line(self, text: str) -> None:
         self._console.print_line(f"allranks: {text}".rstrip())
-
-    def _read_output(self, fd: object, rank: int, stream: Stream) -> None:
-        assert isinstance(fd, int)
-        data = os.read(fd, CHUNK)
-        if data:
-            self._console.feed(rank, stream, data, time.monotonic())
-            return
-        self._console.end(rank, stream, time.monotonic())
-        self._selector.unregister(fd)
-        del self._ranks[rank].pipes[fd]
-        os.close(fd)
 
     def _watch_output(self) -> None:
         """Register full outputs with the selector until they accept bytes again.
@@ -347,18 +344,6 @@ class _EventLoop:
             self._selector.register(fd, selectors.EVENT_WRITE)
         self._full = full
 
-    def _read_or_pause_outputs(self, reading: bool) -> None:
-        """Stop or resume reading the ranks' output. The ranks wait while nobody reads our output."""
-        if reading is self._reading:
-            return
-        self._reading = reading
-        for number, rank in self._ranks.items():
-            for fd, stream in rank.pipes.items():
-                if reading:
-                    self._selector.register(fd, selectors.EVENT_READ, (number, stream))
-                else:
-                    self._selector.unregister(fd)
-
     def _job_result(self, exit_code: int) -> JobResult:
         end = self._decider.ending()
         ranks = tuple(
@@ -369,7 +354,7 @@ class _EventLoop:
                 rank.ended.wait_code if rank.ended else None,
                 stopped=number in end.stopped,
                 reported=end.reported.get(number),
-                seconds=rank.ended.when - rank.started if rank.ended else 0.0,
+                seconds=rank.ended.when - rank.started if rank.ended and rank.pid else 0.0,
                 peak_bytes=rank.ended.peak_bytes if rank.ended else 0,
                 tail=self._console.tail(number),
             )
