@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +77,16 @@ def test_a_reader_that_has_enough_ends_the_command_without_a_traceback() -> None
         assert process.stderr is not None
         process.stdout.close()
         assert (process.stderr.read(), process.wait(60)) == (b"", 141)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_a_launcher_that_has_started_nothing_is_reported(
+    signum: signal.Signals, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """While it imports what it needs, and after the job. The handlers of the program are put back."""
+    monkeypatch.setattr("allranks.cli.main._run", lambda _: os.kill(os.getpid(), signum))
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "-n", "2", "train.py"])
+    assert ended.value.code == 128 + signum
+    assert capfd.readouterr().err == f"allranks: {signum.name} received: no rank runs.\n"
+    assert signal.getsignal(signum) is signal.SIG_DFL

@@ -23,6 +23,20 @@ def test_at_the_time_limit_each_host_shows_its_ranks(start: object) -> None:
 
 @pytest.mark.soak
 @pytest.mark.needs("jax")
+def test_the_time_limit_names_the_hang_on_all_hosts(start: object, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(HANG)
+    options = ("-n", 2, "--hang-after", 4, "--timeout", 20)
+    job = start(*options, script, names=("h0", "h1", "h2"), env={"JAX_PLATFORMS": "cpu"})  # type: ignore[operator]
+    assert set(job.codes().values()) == {124}, job.all_text()
+    named = r"^job stopped at the time limit of 20 s; reported before: HANG: ranks 0-4 wait for rank 5 \(host h2\)"
+    assert all(re.search(named, job.text(name), re.M) for name in job.names), job.all_text()
+    assert re.search(r"^allranks: +5 +stuck", job.text("h2"), re.M), job.all_text()
+    assert re.search(r"^allranks: +2-3 +waiting", job.text("h1"), re.M), job.all_text()
+
+
+@pytest.mark.soak
+@pytest.mark.needs("jax")
 def test_a_hang_on_another_host_is_named_in_a_script_that_does_not_import_us(hosts: Hosts, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(HANG)

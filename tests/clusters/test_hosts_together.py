@@ -41,20 +41,25 @@ def test_the_failure_of_one_rank_ends_all_hosts_with_its_code(
     no_rank_is_left(hosts, hosts.names)
 
 
-@pytest.mark.parametrize("how", ["cut", pytest.param("power_off", marks=pytest.mark.soak)])
-def test_a_lost_host_is_named_and_ends_the_others(start: object, hosts: Hosts, how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "number"),
+    [("cut", 2), *[pytest.param(*case, marks=pytest.mark.soak) for case in (("cut", 0), ("power_off", 2))]],
+)
+def test_a_lost_host_is_named_and_ends_the_others(start: object, hosts: Hosts, how: str, number: int) -> None:
     job = start("-n", 1, "--host-timeout", 2, PROGRAM, "wait", 0)  # type: ignore[operator]
     job.await_text(r"rank \d is up")
-    getattr(hosts, how)("h2")
-    rest = ["h0", "h1", "h3"]
+    lost = f"h{number}"
+    getattr(hosts, how)(lost)
+    rest = [name for name in hosts.names if name != lost]
     assert set(job.codes(rest).values()) == {137}, job.all_text()
     [first] = job.first_failures(rest)
-    assert "rank 2 (host h2) failed: host h2 is lost: its launcher is silent for 2 s" in first
+    named = f"rank {number} (host {lost}) failed: host {lost} is lost: "
+    assert f"{named}its launcher is silent for 2 s" in first
     no_rank_is_left(hosts, rest)
     if how == "cut":  # it ends its ranks by itself
-        assert job.codes(["h2"]) == {"h2": 137}, job.all_text()
-        assert "host h0 is lost" in job.text("h2")
-        no_rank_is_left(hosts, ["h2"])
+        assert job.codes([lost]) == {lost: 137}, job.all_text()
+        assert f"{named}it is cut off" in job.text(lost)
+        no_rank_is_left(hosts, [lost])
 
 
 @pytest.mark.parametrize("victim", ["h0", pytest.param("h3", marks=pytest.mark.soak)])
@@ -97,6 +102,21 @@ def test_a_signal_is_reported_with_its_host(start: object, hosts: Hosts) -> None
     for name in job.names:
         assert "stopped by SIGTERM (host h1)" in job.text(name), job.all_text()
         assert re.search("^exit code 85", job.text(name), re.M), job.all_text()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["h0", "h1"])
+def test_a_signal_while_a_restart_waits_for_a_host_ends_all_hosts(start: object, hosts: Hosts, name: str) -> None:
+    options = ("-n", 1, "--host-timeout", 2, "--restarts", 1)
+    job = start(*options, PROGRAM, "wait", 0, names=("h0", "h1", "h2"))  # type: ignore[operator]
+    job.await_text(r"rank \d is up")
+    hosts.power_off("h2")
+    job.await_text("waiting for hosts", ["h0"])
+    signal_launcher(hosts, name, "TERM")
+    rest = ["h0", "h1"]
+    assert set(job.codes(rest).values()) == {143}, job.all_text()
+    said = f"job stopped by SIGTERM (host {name}) before it was started again"
+    assert all(said in job.text(one) for one in rest), job.all_text()
 
 
 @pytest.mark.soak

@@ -9,6 +9,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from allranks.failure import Failure
 from allranks.launch.events import (
@@ -78,6 +79,7 @@ class Simulation:
         limits: Limits = LIMITS,
     ) -> None:
         self.now, self.limits = 0.0, limits
+        self.sees_cut = True  # a host sees that its own cable is cut
         self.random = random.Random(seed)
         self.delay = delay
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
@@ -100,9 +102,14 @@ class Simulation:
         def wall() -> float:
             return EPOCH + self.now + offset
 
-        if placement.host == 0:
-            return Coordinator(placement, now=0.0, limits=self.limits, wall=wall, host_limits=limits)
-        return Member(placement, now=0.0, limits=self.limits, wall=wall, host_limits=limits, clock=Clock())
+        common: dict[str, Any] = {
+            "now": 0.0,
+            "limits": self.limits,
+            "wall": wall,
+            "is_cut_off": lambda: self.sees_cut and self.hosts[placement.host].is_cut,
+            "host_limits": limits,
+        }
+        return Member(placement, **common, clock=Clock()) if placement.host else Coordinator(placement, **common)
 
     def at(self, seconds: float, what: Callable[[], None]) -> None:
         """Do something ``seconds`` from now."""

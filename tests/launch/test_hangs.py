@@ -27,7 +27,7 @@ def hosts(**limits: Any) -> Simulation:
 
 def hangs(job: Simulation) -> list[list[str]]:
     """Return what each host has printed about hangs."""
-    return [[line for line in host.printed if not line.startswith("rank ")] for host in job.hosts]
+    return [[line for line in host.printed if line.startswith(("HANG", "  "))] for host in job.hosts]
 
 
 def test_a_stopped_rank_that_nobody_reports_is_reported_on_every_host_and_taken_back() -> None:
@@ -138,10 +138,7 @@ def test_the_time_limit_names_the_hang_that_was_reported() -> None:
     assert [(one.reason, one.culprits) for one in located] == [("time", (2,))] * 3
     for host in job.hosts:
         end = host.decider.ending()
-        assert (end.exit_code, end.cause) == (
-            124,
-            "stopped at the time limit of 30 s; ranks 0-1 wait for rank 2 (host h2)",
-        )
+        assert (end.exit_code, end.cause) == (124, f"stopped at the time limit of 30 s; reported before: {REPORT[0]}")
 
 
 def test_a_watch_reports_to_the_launcher_and_learns_from_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from allranks.failure import Failure
+from allranks.launch.events import Interrupted, Terminated
 from allranks.launch.job import Command, Job
-from allranks.launch.restarts import NotStarted, next_job, run
+from allranks.launch.restarts import NotStarted, Stopped, next_job, run
 from allranks.launch.result import JobResult
 
 FAILURE = Failure(1, "a", "ValueError: bad row", 0.0, where="train.py:3")
@@ -45,6 +48,32 @@ def test_the_last_end_counts_and_the_failures_before_are_kept() -> None:
     result = run(JOB, lambda _: next(ends), report=said.append)
     assert (result.exit_code, result.seconds, result.restarts) == (0, 15.0, (FAILURE,))
     assert said == ["allranks: restart 1 of 2 after 10.0 s: rank 1 (host a) failed at train.py:3: ValueError: bad row"]
+
+
+@pytest.mark.parametrize(
+    ("event", "code", "cause"),
+    [(Terminated(), 143, "stopped by SIGTERM"), (Interrupted(), 130, "interrupted by Ctrl-C")],
+)
+def test_a_signal_during_the_wait_for_a_restart_ends_the_job(
+    event: Terminated | Interrupted, code: int, cause: str
+) -> None:
+    """It was not started again. The failure before is no reason any more."""
+    ends = iter([FAILED])
+
+    def start(job: Job) -> JobResult:
+        if job.restart:
+            raise Stopped(event, "h1")
+        return next(ends)
+
+    said: list[str] = []
+    result = run(JOB, start, report=said.append)
+    assert (result.exit_code, result.first_failure, result.restarts) == (code, None, ())
+    assert result.cause == f"{cause} (host h1) before it was started again"
+    assert result.signal == code - 128
+    assert len(said) == 1
+    with pytest.raises(Stopped, match=r"\(host h1\) during the wait for the other hosts: nothing was started") as found:
+        run(replace(JOB, restart=1), start, report=said.append)
+    assert found.value.exit_code == code
 
 
 def test_a_start_that_starts_nothing_leaves_the_end_before_it() -> None:

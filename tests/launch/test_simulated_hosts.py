@@ -91,6 +91,40 @@ def test_a_pause_of_long_ago_is_not_the_reason() -> None:
     assert failure.what == "host h1 is lost: its launcher has ended"
 
 
+@pytest.mark.parametrize(
+    ("hosts", "cut", "sees_cut", "says"),
+    [
+        (4, 0, True, "it is cut off: all other hosts are silent for 15 s"),
+        (4, 0, False, "it is cut off: all other hosts are silent for 15 s"),
+        (2, 0, True, "it is cut off: the other host is silent for 15 s"),
+        (4, 2, True, "it is cut off: it has no network"),
+    ],
+)
+def test_the_host_that_is_cut_off_names_itself(hosts: int, cut: int, sees_cut: bool, says: str) -> None:
+    """All hosts name the same culprit, with the same exit code; only that host knows that it is cut off."""
+    job = Simulation(hosts, 2)
+    job.sees_cut = sees_cut
+    job.at(3.0, lambda: job.cut(cut))
+    job.run(until=60)
+    for host in job.hosts:
+        assert host.ended == Finish(137)
+        first = host.decider.ending().first_failure
+        assert first is not None
+        assert (first.rank, first.host) == (2 * cut, f"h{cut}")
+        why = says if host.number == cut else "its launcher is silent for 15 s"
+        assert first.what.startswith(f"host h{cut} is lost: {why}")
+    assert not [rank.number for host in job.hosts for rank in host.ranks.values() if rank.alive]
+
+
+def test_of_two_hosts_the_silent_one_is_lost() -> None:
+    job = Simulation(2, 1)
+    job.at(3.0, lambda: job.power_off(1))
+    job.run(until=60)
+    [(code, headline)] = ends(job)
+    assert code == 137
+    assert "rank 1 (host h1) failed: host h1 is lost: its launcher is silent for 15 s" in headline
+
+
 def test_ranks_that_do_not_obey_are_killed_on_every_host() -> None:
     job = Simulation(3, 2)
     job.hosts[2].ranks[4].obeys = job.hosts[0].ranks[1].obeys = False
@@ -145,6 +179,18 @@ def test_clocks_that_differ_do_not_change_which_failure_is_first() -> None:
     job.at(3.1, lambda: job.fail(3))
     job.run(until=60)
     assert ends(job) == {(1, "rank 1 (host h1) failed: ValueError: bad row")}
+
+
+def test_a_clock_that_is_wrong_is_named_once_for_every_host() -> None:
+    job = Simulation(4, 1, delay=0.001)
+    job.hosts[1].offset, job.hosts[2].offset, job.hosts[3].offset = 4.0, 0.5, -5.0
+    for host in job.hosts:
+        host.decider._wall = lambda host=host: job.wall(host)
+    job.run(until=5.0)
+    assert [line.partition(":")[0] for line in sorted(job.hosts[0].printed)] == [
+        "the clock of host h1 is 4.0 s ahead of that of host h0",
+        "the clock of host h3 is 5.0 s behind that of host h0",
+    ]
 
 
 @settings(max_examples=60, deadline=None)

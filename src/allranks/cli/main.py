@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 COMMANDS = {
     "check": "what goes wrong with several processes, from the code alone",
@@ -22,6 +26,9 @@ COMMANDS = {
 }
 
 
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (default: of this process), and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -32,8 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if chosen is None:
             return 2
         words = chosen
-    command = importlib.import_module(f"allranks.cli.{words[0]}")
+    with _line_at_signals() if words[0] == "run" else contextlib.nullcontext():
+        return _run(words)
+
+
+def _run(words: Sequence[str]) -> int:
     try:
+        command = importlib.import_module(f"allranks.cli.{words[0]}")
         code = int(command.main(words[1:]))
         sys.stdout.flush()
         return code
@@ -42,6 +54,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except KeyboardInterrupt:
         return 130
+
+
+@contextlib.contextmanager
+def _line_at_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end this process with a line, and the exit code that a shell shows.
+
+    A job replaces these handlers while it runs: this is for the time before and after. Signals that are ignored, or
+    that a program handles, are left alone.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    replaced = [one for one in _ENDS if is_main and signal.getsignal(one) is signal.SIG_DFL]
+    for signum in replaced:
+        signal.signal(signum, _end)
+    try:
+        yield
+    finally:
+        for signum in replaced:
+            signal.signal(signum, signal.SIG_DFL)
+
+
+def _end(signum: int, _frame: object) -> None:
+    os.write(2, f"allranks: {signal.Signals(signum).name} received: no rank runs.\n".encode())
+    raise SystemExit(128 + signum)
 
 
 def _parser() -> argparse.ArgumentParser:

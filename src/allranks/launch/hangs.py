@@ -72,8 +72,8 @@ class Hangs:
 
     @property
     def headline(self) -> str:
-        """The hang that was reported last and that is not over: which ranks wait for which; "" for none."""
-        return next((text.removeprefix("HANG: ") for text in reversed(self._open.values()) if text), "")
+        """The first line of the last report of a hang that is not over; "" for none."""
+        return next((text for text in reversed(self._open.values()) if text), "")
 
     @property
     def culprits(self) -> tuple[int, ...]:

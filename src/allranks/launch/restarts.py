@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 
 from allranks.errors import AllranksError
+from allranks.launch.events import Interrupted, Terminated
 from allranks.launch.job import Job
 from allranks.launch.result import JobResult
 
@@ -20,6 +22,24 @@ class NotStarted(AllranksError):
     def __init__(self, message: str, *, remedy: str = "", exit_code: int = 2) -> None:
         super().__init__(message, remedy=remedy)
         self.exit_code = exit_code
+
+
+class Stopped(NotStarted):
+    """Raised by a start when a signal to the launcher of ``host`` ends the wait before it."""
+
+    def __init__(self, event: Interrupted | Terminated, host: str) -> None:
+        signum = event.signum if isinstance(event, Terminated) else signal.SIGINT
+        name = signal.Signals(signum).name
+        super().__init__(
+            f"{name} (host {host}) during the wait for the other hosts: nothing was started.", exit_code=128 + signum
+        )
+        self.event, self.host = event, host
+        self._cause = "interrupted by Ctrl-C" if signum == signal.SIGINT else f"stopped by {name}"
+
+    def result(self, before: JobResult) -> JobResult:
+        """Return the result of a job that was not started again after a start with the result ``before``."""
+        cause = f"{self._cause} (host {self.host}) before it was started again"
+        return replace(before, exit_code=self.exit_code, first_failure=None, cause=cause)
 
 
 def next_job(job: Job, result: JobResult) -> Job | None:
@@ -64,6 +84,8 @@ def run(job: Job, start: Callable[[Job], JobResult], *, report: Callable[[str], 
         before, following = result, next_one
         try:
             result = start(following)
+        except Stopped as error:
+            return error.result(before)
         except NotStarted as error:
             report(f"allranks: not started again: {error}")
             return before

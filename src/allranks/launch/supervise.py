@@ -229,7 +229,7 @@ class Supervisor:
         limit = f"the time limit of {self._limits.timeout:g} s"
         self.cause, self._exit_code = f"stopped at {limit}", OUT_OF_TIME
         where = LocateRanks("time", self._limits.timeout or 0.0, (), tuple(sorted(self.exits)))
-        return [where, *self._stop_ranks(signal.SIGTERM, self._limits.crash_grace, f"{limit} is over")]
+        return [where, *self._stop_ranks(signal.SIGTERM, self._limits.grace, f"{limit} is over")]
 
     def _lose_fork_server(self, event: ForkServerLost) -> list[Action]:
         self.cause, self._exit_code = event.TEXT, 128 + signal.SIGKILL
@@ -268,7 +268,7 @@ class Supervisor:
         over = f"the grace of {self._limits.grace:g} s"
         self._saves.killed = f"when {over} was over"
         say = Print(f"{over} is over: killing {name_ranks(self.alive)}")
-        return [*([] if self._saves.terminated_at is None else [say]), *self._kill_all(event)]
+        return [*([] if self._exit_code is None else [say]), *self._kill_all(event)]
 
     def _tick_killing(self, _event: Tick) -> list[Action]:
         if not _is_over(self._phase_deadline, self._now):

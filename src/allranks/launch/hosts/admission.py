@@ -19,13 +19,12 @@ def proof_of(key: str, nonce: str) -> str:
 class Admission:
     """The hosts that are connected and belong to the job, by link: ``hellos``.
 
-    ``clocks`` has how many seconds the clock of each of them is ahead. ``wall`` returns Unix time. ``wait`` is why a
-    host that comes now has to wait, and ``closed`` why it is refused; "" if it is not.
+    ``wall`` returns Unix time. ``wait`` is why a host that comes now has to wait, and ``closed`` why it is refused; ""
+    if it is not.
     """
 
     def __init__(self, links: Links, *, job: str, key: str, limits: HostLimits, wall: Callable[[], float]) -> None:
         self.hellos: dict[int, Hello] = {}
-        self.clocks: dict[int, float] = {}
         self.wait = self.closed = ""
         self._links, self._job, self._key, self._limits, self._wall = links, job, key, limits, wall
         self._nonces: dict[int, str] = {}
@@ -44,7 +43,6 @@ class Admission:
         elif isinstance(message, Hello) and link in self._nonces:
             self._greet(link, message)
         elif isinstance(message, Ping) and link in self.hellos:
-            self.clocks[link] = message.offset
             self._links.send(link, Ping(self._wall(), echo=message.sent))
 
     def _greet(self, link: int, hello: Hello) -> None:
@@ -80,5 +78,5 @@ class Admission:
     def forget(self, link: int) -> None:
         """Close a connection."""
         self._links.close_link(link)
-        for table in (self.hellos, self.clocks, self._nonces, self._heard):
+        for table in (self.hellos, self._nonces, self._heard):
             table.pop(link, None)

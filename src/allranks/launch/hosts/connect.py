@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import socket
+import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,6 +20,8 @@ from allranks.launch.restarts import NotStarted
 
 # Seconds until the first line about a wait, and between the next ones; between two tries; and for one try.
 FIRST_NOTICE, NOTICE, RETRY, TRY = 5.0, 30.0, 0.1, 5.0
+# ioctl(2): SIOCGIFFLAGS; the flags IFF_UP with IFF_RUNNING, and IFF_LOOPBACK.
+_GET_FLAGS, _RUNNING, _LOOPBACK = 0x8913, 0x41, 0x8
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,22 @@ def is_local_address(name: str) -> bool:
                 continue
             return True
     return False
+
+
+def is_cut_off() -> bool:
+    """Return whether no network of this host works: each interface is down, or has no cable."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        return not any(_is_running(probe, name) for _, name in socket.if_nameindex())
+
+
+def _is_running(probe: socket.socket, name: str) -> bool:
+    """Return whether an interface that leads to other hosts works (netdevice(7))."""
+    try:
+        found = fcntl.ioctl(probe, _GET_FLAGS, struct.pack("16sH14x", name.encode(), 0))
+    except OSError:
+        return False  # it is gone
+    flags = int(struct.unpack("16xH14x", found)[0])
+    return flags & _RUNNING == _RUNNING and not flags & _LOOPBACK
 
 
 def connect(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from allranks.failure import Failure
@@ -51,6 +51,10 @@ from allranks.launch.saves import Saves
 from allranks.launch.slow_ranks import SlowRanks
 from allranks.launch.supervise import Supervisor
 
+# Seconds by which clocks may differ without a word.
+APART = 1.0
+# Before ranks are signalled at the time limit, all hosts need so many seconds to find out where their ranks are.
+LOCATING = 2.0
 # How often members learn which rank has failed first, as far as it is known. Seconds.
 ANNOUNCE = 0.1
 
@@ -67,7 +71,8 @@ class Coordinator:
     """The state of one start of a job. Each method takes the time, and returns what to do on this host.
 
     ``outbox`` is what to send: pairs of a host's number and a message. Whoever sends it empties it. ``now`` is any
-    clock that runs forward; ``wall`` returns Unix time. Both are in seconds.
+    clock that runs forward; ``wall`` returns Unix time. Both are in seconds. ``is_cut_off`` returns whether this host
+    has no network.
     """
 
     def __init__(
@@ -77,6 +82,7 @@ class Coordinator:
         now: float,
         limits: Limits,
         wall: Callable[[], float],
+        is_cut_off: Callable[[], bool] = lambda: False,
         host_limits: HostLimits = DEFAULT,
         cwd: str = "",
         saves: Saves | None = None,
@@ -90,11 +96,13 @@ class Coordinator:
         )
         self._slow_ranks, self._reported_slow = SlowRanks(placement), set[int]()
         self._hangs, self._end_hangs = Hangs(placement, limits.hang_after), limits.end_hangs
-        self._limits, self._wall, self._now = host_limits, wall, now
+        self._limits, self._wall, self._is_cut_off, self._now = host_limits, wall, is_cut_off, now
         self._pause = Pause()
+        self._clocks: set[int] = set()  # hosts whose clock was reported
         self._heard = dict.fromkeys(range(1, len(placement.hosts)), now)
         self._exiting: dict[int, frozenset[int]] = {}
         self._signalled: dict[type[Event], set[int]] = {Interrupted: set(), Terminated: set()}
+        self._signals_at, self._signals = math.inf, list[Action]()  # those that wait for the hosts to locate ranks
         self._announced = (Phase.RUNNING, -1)
         self._next_announcement = now
         self._exit_code = 0
@@ -117,7 +125,7 @@ class Coordinator:
     @property
     def deadline(self) -> float | None:
         """The time at which a `Tick` is due, or None."""
-        due = [self._silence_due()]
+        due = [self._silence_due(), self._signals_at]
         if self._heard and self.phase is not Phase.ENDED:
             due.append(self._now + self._limits.ping)
         if self.phase is Phase.RUNNING:
@@ -131,7 +139,7 @@ class Coordinator:
         self._advance(now)
         if not isinstance(event, Tick):
             return self._distribute(self._handle(event, 0))
-        actions = [action for host in self._silent(self._limits.silence) for action in self._lose(host, "")]
+        actions = [*self._take_signals(), *self._lose_silent()]
         if self.phase is Phase.RUNNING and (report := self._hangs.overdue(self._now)) is not None:
             actions += self._report_hang(report)
         if not self._is_held():
@@ -147,7 +155,8 @@ class Coordinator:
         self._heard[host] = self._now
         if isinstance(message, Ping):
             self.outbox.append((host, Ping(self._wall(), echo=message.sent)))
-        elif isinstance(message, Exiting):
+            return self._compare_clock(host, message.offset)
+        if isinstance(message, Exiting):
             self._exiting[host] = frozenset(message.ranks)
         elif isinstance(message, HostResult):
             self.results[host] = message.ranks
@@ -166,7 +175,7 @@ class Coordinator:
         """Return why the job has ended."""
         supervisor = self._supervisor
         first = supervisor.first_failure
-        hang = self._hangs.headline if self._exit_code == OUT_OF_TIME else ""
+        hang = f"reported before: {found}" if self._exit_code == OUT_OF_TIME and (found := self._hangs.headline) else ""
         return Ending(
             self._exit_code,
             first and self._with_host(first),
@@ -197,6 +206,16 @@ class Coordinator:
         if isinstance(event, Interrupted | Terminated) and self._is_repeated_elsewhere(event, host):
             return []
         return self._pass_on(event)
+
+    def _compare_clock(self, host: int, offset: float) -> list[Action]:
+        """Report a host whose clock is ``offset`` seconds ahead, once."""
+        if abs(offset) <= APART or host in self._clocks:
+            return []
+        self._clocks.add(host)
+        who, ahead = self.placement.hosts[host], "ahead of" if offset > 0 else "behind"
+        text = f"the clock of host {who} is {abs(offset):.1f} s {ahead} that of host {self.placement.hosts[0]}"
+        why = "times in logs and files of the hosts cannot be compared (chrony, ntpd?)"
+        return [Print(f"{text}: {why}", notice=True)]
 
     def _pass_on(self, event: Event) -> list[Action]:
         """Let the supervisor process an event. If ranks fail while one has been stopped for long, that is the cause."""
@@ -233,6 +252,23 @@ class Coordinator:
         hosts.add(host)
         return is_first_here and not is_first
 
+    def _lose_silent(self) -> list[Action]:
+        """Report the hosts that are silent for too long; if all are, and at once, then this host is cut off."""
+        lost = self._silent(self._limits.silence)
+        if lost and self._has_lost_all():
+            seconds = self._now - max(self._heard.values())
+            them = "the other host" if len(self._heard) == 1 else "all other hosts"
+            why = f"it is cut off: {them} {'is' if len(self._heard) == 1 else 'are'} silent for {seconds:.0f} s"
+            hosts = [*self._heard]
+            self._heard.clear()
+            return self._lose_host_0(why, seconds, hosts)
+        return [action for host in lost for action in self._lose(host, "")]
+
+    def _has_lost_all(self) -> bool:
+        at_once = max(self._limits.doubt, self._limits.silence - 3 * self._limits.ping)
+        all_silent = len(self._silent(at_once)) == len(self._heard) == len(self.placement.hosts) - 1
+        return all_silent and (len(self._heard) > 1 or self._is_cut_off())
+
     def _lose(self, host: int, why: str) -> list[Action]:
         heard = self._heard.pop(host, None)
         if heard is None:
@@ -241,16 +277,18 @@ class Coordinator:
         why = why or f"its launcher is silent for {self._now - heard:.0f} s (no power, no network, or stopped)"
         if self._now < self._pause.end + self._limits.doubt:
             if self._pause.seconds >= self._limits.silence - 2 * self._limits.ping:
-                return self._report_pause(host)
+                seconds = self._pause.seconds
+                return self._lose_host_0(f"its launcher was stopped for {seconds:.0f} s", seconds, [host])
             why += f", after the launcher of host {self.placement.hosts[0]} was stopped for {self._pause.seconds:.0f} s"
         return self._lose_ranks(host, why, heard)
 
-    def _report_pause(self, host: int) -> list[Action]:
-        """Report that another host has given this one up: the launcher of host 0 was stopped for too long."""
-        seconds, when = self._pause.seconds, self._wall() - self._pause.seconds
-        what = f"host {self.placement.hosts[0]} is lost: its launcher was stopped for {seconds:.0f} s"
-        living = [rank for rank in self.placement.ranks_on(host) if rank not in self._supervisor.exits]
-        events: list[Event] = [RankFailed(Failure(0, "", what, when, exit_code=LOST), waits=False)]
+    def _lose_host_0(self, why: str, seconds: float, hosts: Sequence[int]) -> list[Action]:
+        """Report that other ``hosts`` have given up this one, which is host 0, for a reason of ``seconds`` ago."""
+        when, what = self._wall() - seconds, f"host {self.placement.hosts[0]} is lost: {why}"
+        elsewhere = [rank for host in hosts for rank in self.placement.ranks_on(host)]
+        living = [rank for rank in elsewhere if rank not in self._supervisor.exits]
+        failure = Failure(0, "", what, when, exit_code=LOST)
+        events: list[Event] = [RankFailing(failure, explains=True), RankFailed(failure, waits=False)]
         events += [RankExited(rank, -signal.SIGTERM, self._wall()) for rank in living]
         return [action for event in events for action in self._supervisor.on(event, self._now)]
 
@@ -265,9 +303,20 @@ class Coordinator:
         events: list[Event] = [*failures, *ends]
         return [action for event in events for action in self._supervisor.on(event, self._now)]
 
+    def _take_signals(self) -> list[Action]:
+        """Return the signals that have waited long enough."""
+        if self._now < self._signals_at:
+            return []
+        due, self._signals, self._signals_at = self._signals, [], math.inf
+        return due
+
     def _distribute(self, actions: list[Action]) -> list[Action]:
         """Return the actions of this host, and put those of the others into the outbox."""
         own: list[Action] = []
+        if self._heard and any(isinstance(one, LocateRanks) and one.reason == "time" for one in actions):
+            self._signals_at = self._now + LOCATING
+            self._signals = [one for one in actions if isinstance(one, Signal)]
+            actions = [one for one in actions if not isinstance(one, Signal)]
         for action in actions:
             if isinstance(action, Signal | NotifyPeers):
                 by_host = self.placement.by_host(action.ranks)

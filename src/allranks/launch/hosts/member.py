@@ -73,6 +73,7 @@ class Member:
         now: float,
         limits: Limits,
         wall: Callable[[], float],
+        is_cut_off: Callable[[], bool] = lambda: False,
         host_limits: HostLimits,
         clock: Clock,
     ) -> None:
@@ -81,12 +82,13 @@ class Member:
         self.failed_rank: int | None = None
         self._phase = Phase.RUNNING
         self._limits, self._host_limits, self._wall, self._clock = limits, host_limits, wall, clock
+        self._is_cut_off = is_cut_off
         self._now = self._heard = self._next_ping = now
         self._alive: set[int] = set()
         self._exiting: frozenset[int] = frozenset()
         self._finished: Finished | None = None
         self._kill_at = self._give_up_at = math.inf
-        self._lost = ""
+        self._lost, self._culprit = "", 0
 
     @property
     def phase(self) -> Phase:
@@ -141,6 +143,9 @@ class Member:
         if self._lost or self._finished is not None:
             return []
         self._lost = f"host {self.placement.hosts[0]} is lost: {why}"
+        if self._is_cut_off():  # as the other hosts will say
+            self._culprit = self.placement.host
+            self._lost = f"host {self.placement.name} is lost: it is cut off: it has no network"
         self._kill_at = self._now + self._limits.crash_grace
         self._give_up_at = self._kill_at + self._limits.kill_patience
         self._phase = Phase.STOPPING
@@ -153,7 +158,8 @@ class Member:
         """Return why the job has ended."""
         end = self._finished
         if end is None:
-            failure = Failure(0, self.placement.hosts[0], self._lost, self._wall(), exit_code=LOST)
+            rank, host = self.placement.ranks_on(self._culprit)[0], self.placement.hosts[self._culprit]
+            failure = Failure(rank, host, self._lost, self._wall(), exit_code=LOST)
             return Ending(LOST, failure, stopped=frozenset(self.placement.ranks))
         return Ending(end.exit_code, end.first_failure, end.cause, stopped=frozenset(end.stopped))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin
 
 from allranks.failure import Failure
-from allranks.launch.events import Action, Event
+from allranks.launch.events import Action, Event, Interrupted, Terminated
 from allranks.launch.limits import Phase
 from allranks.launch.result import RankResult
 
@@ -150,7 +150,10 @@ class HostResult:
 
 @dataclass(frozen=True, slots=True)
 class Goodbye:
-    """The job is not started again."""
+    """The job is not started again. If a signal to the launcher of ``host`` is why, ``event`` is that."""
+
+    event: Interrupted | Terminated | None = None
+    host: str = ""
 
 
 Message = (

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from allranks.launch.events import Action, Event
+from allranks.launch.hosts.connect import is_cut_off
 from allranks.launch.hosts.coordinator import Coordinator
 from allranks.launch.hosts.limits import DEFAULT, HostLimits
 from allranks.launch.hosts.links import LinkEnd, Links
@@ -118,6 +119,7 @@ def coordinator(start: Start, host_limits: HostLimits = DEFAULT) -> Coordinator:
         now=start.now,
         limits=start.limits,
         wall=time.time,
+        is_cut_off=is_cut_off,
         host_limits=host_limits,
         cwd=start.cwd,
         saves=start.saves,
