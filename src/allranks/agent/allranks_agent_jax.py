@@ -31,6 +31,7 @@ from types import ModuleType
 from typing import Any
 
 import allranks_agent_failure as failures  # type: ignore[import-not-found]
+import allranks_agent_loopback as loopback  # type: ignore[import-not-found]
 import allranks_agent_missing_ranks as missing_ranks  # type: ignore[import-not-found]
 import allranks_agent_preemption as preemption  # type: ignore[import-not-found]
 from allranks_agent_imports import after_import  # type: ignore[import-not-found]
@@ -57,6 +58,7 @@ def attach(
     if os.environ.get("ALLRANKS_STYLE") == "default":
         after_import("jax._src.clusters", _offer_cluster)
     after_import("jax._src.distributed", lambda module: _wrap_initialize_and_shutdown(module.State, report, is_active))
+    after_import("jax._src.xla_bridge", loopback.bind_jax_gloo)
     after_import("jax.experimental.multihost_utils", preemption.watch_queries)
     # After JAX has registered its own clean_up, hence run before it, while there still is a backend.
     after_import("jax", lambda _: atexit.register(_leave_at_exit, is_active, fail))
@@ -112,6 +114,8 @@ def _wrap_initialize_and_shutdown(state: type[Any], report: Callable[..., None],
     @functools.wraps(initialize)
     def initialize_and_report(self: Any, coordinator_address: str | None = None, *args: Any, **kwargs: Any) -> None:
         if is_active():
+            address = coordinator_address or os.environ.get("JAX_COORDINATOR_ADDRESS")
+            args, kwargs = loopback.with_bind_address(address or os.environ["ALLRANKS_COORDINATOR"], args, kwargs)
             if (coordinator_address or "").startswith(("localhost:", "127.0.0.1:")):
                 missing_ranks.refuse(
                     "jax.distributed.initialize", (args[0] if args else kwargs.get("num_processes")) or 0

@@ -13,6 +13,7 @@ from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
+import allranks_agent_loopback as loopback  # type: ignore[import-not-found]
 import allranks_agent_missing_ranks as missing_ranks  # type: ignore[import-not-found]
 from allranks_agent_imports import after_import  # type: ignore[import-not-found]
 
@@ -35,6 +36,8 @@ def attach(report: Callable[..., None], is_active: Callable[[], bool]) -> None:
             wanted = _requested_size(dict(zip(_ARGUMENTS, args, strict=False)) | kwargs)
             missing_ranks.refuse("init_process_group", wanted, hint=" (Lightning: Trainer(devices={size}))")
             report("joining", backend="torch")
+            if wanted:
+                loopback.bind_torch_gloo(os.environ.get("MASTER_ADDR", ""))
             if len(args) < _ARGUMENTS_TO_TIMEOUT and (seconds := os.environ.get("ALLRANKS_RENDEZVOUS_TIMEOUT")):
                 kwargs.setdefault("timeout", timedelta(seconds=float(seconds)))
             result = join(*args, **kwargs)
@@ -47,6 +50,7 @@ def attach(report: Callable[..., None], is_active: Callable[[], bool]) -> None:
                 module.init_process_group = join_and_report  # type: ignore[attr-defined]
 
     after_import("torch.distributed.distributed_c10d", watch_joining)
+    after_import("torch.distributed.rendezvous", loopback.bind_torch_store)
 
 
 def watch_first_step() -> None:

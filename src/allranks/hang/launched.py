@@ -28,6 +28,7 @@ from allranks.world import departures
 from allranks.world.base import RankIdentity, World
 from allranks.world.failure_listener import WakeUp
 from allranks.world.files import FileStore
+from allranks.world.signed_store import signed_store
 from allranks.world.store import KeyValueStore
 
 # Seconds between two looks for a ring.
@@ -146,8 +147,7 @@ def _store_of(placement: Placement, backend: str) -> KeyValueStore:
     """Return the store of the watch: a folder, which the ranks of several hosts do not share, or the framework's."""
     if len(placement.hosts) == 1:
         return FileStore(store_folder())
-    store: KeyValueStore = importlib.import_module(f"allranks.world.{backend}").connect()
-    return store
+    return signed_store(importlib.import_module(f"allranks.world.{backend}").connect(), os.environ)
 
 
 def store_folder() -> Path:

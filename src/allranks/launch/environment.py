@@ -47,6 +47,7 @@ class JobLocation:
     - ``coordinator_port``, ``master_port``: free ports there, for JAX's coordinator and for torch's store.
     - ``cores``: how many CPU cores the whole job may use.
     - ``control_path``: the launcher's datagram socket.
+    - ``store_key``: the secret with which the ranks sign what they put into the store; "" for none.
     - ``agent_dir``: the folder of our sitecustomize.
     - ``base``: the environment to start from.
     """
@@ -60,6 +61,7 @@ class JobLocation:
     control_path: str
     agent_dir: str
     base: Mapping[str, str]
+    store_key: str = ""
 
     def local_rank(self, rank: int) -> int:
         """Return the number of a rank of this host among the ranks of this host."""
@@ -151,6 +153,7 @@ def _agent_variables(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
         **{name: site.base[name] for name in USER_SETTINGS if name in site.base},
         **({"ALLRANKS_GUARD": _guard_mode(job)} if job.guard else {}),
         **({"ALLRANKS_PROBE": job.probe} if job.probe else {}),
+        **({"ALLRANKS_STORE_KEY": site.store_key} if site.store_key else {}),
         **({} if job.hang_after is None else {STEP.variable: f"{job.hang_after:g}"}),
         **{one.variable: f"{job.hang_limits[one.name]:g}" for one in OTHER_STAGES if one.name in job.hang_limits},
         **({} if job.on_hang is None else {"ALLRANKS_ON_HANG": job.on_hang}),

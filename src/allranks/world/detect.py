@@ -152,7 +152,9 @@ def _exchange_hosts(
     adapter: ModuleType, identity: RankIdentity, decision: Decision, me: ProcessInfo, arguments: _InitArguments
 ) -> World:
     """Exchange the hosts and processes of all ranks, start the sentinel, and return the world. Every rank must call."""
-    store = adapter.connect()
+    from allranks.world.signed_store import signed_store
+
+    store = signed_store(adapter.connect(), os.environ)
     sentinel = Sentinel(store, identity.rank, identity.size, me, fail_fast=arguments.fail_fast)
     sentinel.listen()
     world = World(identity, store, timeout=arguments.timeout, listener=sentinel)

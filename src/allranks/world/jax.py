@@ -197,6 +197,7 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
             process_id=decision.rank,
             local_device_ids=decision.local_devices,
             cluster_detection_method="deactivate",
+            coordinator_bind_address=agent.load("allranks_agent_loopback").jax_bind_address(decision.address),
             initialization_timeout=max(1, math.ceil(deadline - time.monotonic())),
         )
     return distributed.global_state.process_id, distributed.global_state.num_processes

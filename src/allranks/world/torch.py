@@ -7,6 +7,7 @@ import contextlib
 import functools
 import itertools
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import rendezvous
 
+from allranks import agent
 from allranks.errors import KeyTimeout, StoreError
 from allranks.world.launcher_environment import Decision
 from allranks.world.processes import is_of_this_host, is_taken
@@ -203,6 +205,9 @@ def join(decision: Decision, *, timeout: float) -> tuple[int, int]:
             raise decision.elsewhere()
         if is_taken(decision.address):
             raise decision.port_taken()
+    loopback = agent.load("allranks_agent_loopback")
+    loopback.bind_torch_store(sys.modules[rendezvous.__module__])
+    loopback.bind_torch_gloo(decision.address)
     try:
         met = rendezvous(where, decision.rank, decision.size, timeout=timedelta(seconds=timeout))
         store, rank, size = next(met)

@@ -95,6 +95,7 @@ def run(
             control_path=control_socket.path,
             agent_dir=AGENT,
             base=os.environ if base is None else base,
+            store_key=hosts.store_key,
         )
         envs = {rank: for_rank(job, rank, site) for rank in hosts.placement.ranks}
         signals = stack.enter_context(Signals())

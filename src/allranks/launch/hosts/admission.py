@@ -8,12 +8,17 @@ from collections.abc import Callable, Sequence
 
 from allranks.launch.hosts.limits import HostLimits
 from allranks.launch.hosts.links import LinkEnd, Links
-from allranks.launch.hosts.messages import Admitted, Challenge, Hello, Message, Ping, Refusal
+from allranks.launch.hosts.messages import Admitted, Challenge, Hello, Message, Ping, Plan, Refusal
 
 
 def proof_of(key: str, nonce: str) -> str:
     """Return what shows that somebody knows the key, without telling it."""
     return hmac.new(key.encode(), nonce.encode(), "sha256").hexdigest()
+
+
+def store_key_of(key: str, plan: Plan) -> str:
+    """Return the secret of the ranks of one start, which no message contains; "" if the launchers share no key."""
+    return proof_of(key, f"store of {plan.job_id}") if key else ""
 
 
 class Admission:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from allranks.launch import restarts
 from allranks.launch.engines import local
 from allranks.launch.events import Interrupted, Terminated
-from allranks.launch.hosts.admission import Admission
+from allranks.launch.hosts.admission import Admission, store_key_of
 from allranks.launch.hosts.connect import (
     FIRST_NOTICE,
     NOTICE,
@@ -93,7 +93,8 @@ class Lead(Launcher):
             console = self._screen.console(placement)
             for link, host in hosts.items():
                 self._links.send(link, replace(plan, host=host))
-            here = JobHosts(placement, plan.job_id, self._place.coordinator, ports.numbers, decide, links)
+            address, key = self._place.coordinator, store_key_of(self._key, plan)
+            here = JobHosts(placement, plan.job_id, address, ports.numbers, decide, links, key)
             result = local.run(job, console, show=self._screen.locate, hosts=here)
         self._await_results(decided[0], links)
         for link, host in hosts.items():

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from allranks.launch.engines import local
+from allranks.launch.hosts.admission import store_key_of
 from allranks.launch.hosts.connect import (
     HostsMissing,
     connect,
@@ -126,7 +127,8 @@ class Follow(Launcher):
 
         ports = (plan.coordinator_port, plan.master_port)
         links = JobLinks(self._links, {self._link: COORDINATOR}, lambda _link, _message: None)
-        here = JobHosts(placement, plan.job_id, self._place.coordinator, ports, decide, links)
+        address, key = self._place.coordinator, store_key_of(self._key, plan)
+        here = JobHosts(placement, plan.job_id, address, ports, decide, links, key)
         result = local.run(job, self._screen.console(placement), show=self._screen.locate, hosts=here)
         failed = -1 if result.first_failure is None else result.first_failure.rank
         ranks = tuple(replace(one, reported=None, tail=one.tail if one.rank == failed else ()) for one in result.ranks)

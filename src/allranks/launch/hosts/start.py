@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -95,6 +96,7 @@ class JobHosts:
 
     - ``address``, ``ports``: of host 0, for JAX's coordinator and for torch's store.
     - ``links``: the connections to the other hosts; None if there is no other host.
+    - ``store_key``: the secret of the ranks of all hosts; "" if the launchers share no key.
     """
 
     placement: Placement
@@ -103,13 +105,15 @@ class JobHosts:
     ports: tuple[int, ...]
     decide: Callable[[Start], Decider]
     links: JobLinks | None = None
+    store_key: str = ""
 
 
 def on_this_host(job: Job, ports: tuple[int, ...]) -> JobHosts:
     """Return the hosts of a job that runs on this host alone."""
     host = socket.gethostname()
     job_id = f"{host}-{os.getpid()}-{ports[0]}"
-    return JobHosts(Placement((host,), (job.ranks,)), job_id, LOOPBACK, ports, coordinator)
+    placement = Placement((host,), (job.ranks,))
+    return JobHosts(placement, job_id, LOOPBACK, ports, coordinator, store_key=secrets.token_hex(16))
 
 
 def coordinator(start: Start, host_limits: HostLimits = DEFAULT) -> Coordinator:
