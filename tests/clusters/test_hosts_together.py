@@ -119,6 +119,64 @@ def test_a_signal_while_a_restart_waits_for_a_host_ends_all_hosts(start: object,
     assert all(said in job.text(one) for one in rest), job.all_text()
 
 
+UNEVEN = """\
+import os, signal, sys, threading
+over = threading.Event()
+def leave(*_):
+    threading.Timer(4, over.set).start()
+signal.signal(signal.SIGTERM, leave)
+print("is up", flush=True)
+if os.environ["RANK"] == "2" and sys.argv[1] == "after":
+    sys.exit()
+if sys.argv[1] == "after":
+    leave()
+over.wait()
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("when", "code", "says", "shown"),
+    [("after", 0, "after its ranks have ended", "0"), ("during", 143, "while the job ends", "lost")],
+)
+def test_a_host_that_is_lost_at_the_end_is_named_and_changes_nothing(
+    start: object, hosts: Hosts, tmp_path: Path, when: str, code: int, says: str, shown: str
+) -> None:
+    """Rank 2 ends first, and its host is lost; or the job ends by SIGTERM, and the host is lost meanwhile."""
+    script = tmp_path / "train.py"
+    script.write_text(UNEVEN)
+    job = start("-n", 1, "--host-timeout", 2, script, when, names=("h0", "h1", "h2"))  # type: ignore[operator]
+    job.await_text("is up")
+    if when == "during":
+        signal_launcher(hosts, "h0", "TERM")
+        job.await_text("SIGTERM received", ["h0"])
+    hosts.cut("h2")
+    rest = ["h0", "h1"]
+    assert set(job.codes(rest).values()) == {code}, job.all_text()
+    named = rf"^allranks: host h2 is lost: its launcher is silent for 2 s .*, {says}$"
+    assert all(re.search(named, job.text(name), re.M) for name in rest), job.all_text()
+    assert re.search(rf"^ +2 +h2 +- +{shown} +- +-$", job.text("h0"), re.M), job.all_text()
+
+
+@pytest.mark.soak
+def test_a_stopped_fork_server_goes_on(start: object, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\n")
+    job = start("-n", 1, script, names=("h0", "h1"))  # type: ignore[operator]
+    assert set(job.codes().values()) == {0}, job.all_text()
+
+
+@pytest.mark.soak
+def test_a_wrong_key_is_refused_at_once_on_both_sides(start: object, hosts: Hosts) -> None:
+    place = ["--hosts", "2", "--coordinator", "h0:29400", "-n", "1", "--host-rank"]
+    job = start("-n", 1, "--hosts", 2, PROGRAM, "end", 0, names=("h0",), env={"ALLRANKS_JOB_KEY": "a"})  # type: ignore[operator]
+    other = hosts.run("h1", [*map(str, RUN), *place, "1", str(PROGRAM), "end", "0"], env={"ALLRANKS_JOB_KEY": "b"})
+    says = "host h1 does not have the key of this job (ALLRANKS_JOB_KEY)"
+    assert other.returncode == 2
+    assert f"{says}. Set ALLRANKS_JOB_KEY to the same text on all hosts, or on none." in other.stdout
+    job.await_text(re.escape(f"allranks: {says}, and is refused"))
+
+
 @pytest.mark.soak
 def test_a_host_that_comes_too_late_does_not_wait(start: object, hosts: Hosts) -> None:
     job = start("-n", 1, "--host-timeout", 2, PROGRAM, "wait", 0, names=("h0", "h1"))  # type: ignore[operator]
@@ -190,6 +248,17 @@ def test_a_host_with_another_program_is_named_before_anything_starts(start: obje
     job.start("h1", [*place, "--host-rank", "1", str(tmp_path / "other" / "train.py"), "end", "0"])
     assert job.codes() == {"h0": 2, "h1": 2}, job.all_text()
     says = "host h1: the script differs: expected train.py (SHA-256"
+    assert all(says in job.text(name) for name in job.names), job.all_text()
+
+
+@pytest.mark.soak
+def test_the_guard_on_one_host_alone_is_refused(start: object, tmp_path: Path) -> None:
+    job = start("-n", 1, "--hosts", 2, "--guard", PROGRAM, "end", 0, names=("h0",))  # type: ignore[operator]
+    job.names, job.logs["h1"] = ("h0", "h1"), tmp_path / "h1.log"
+    place = ["--hosts", "2", "--coordinator", "h0:29400", "-n", "1", "--host-rank", "1"]
+    job.start("h1", [*place, str(PROGRAM), "end", "0"])
+    assert job.codes() == {"h0": 2, "h1": 2}, job.all_text()
+    says = "host h1: the guard of collectives (--guard) differs: expected on (as on host h0), found off"
     assert all(says in job.text(name) for name in job.names), job.all_text()
 
 

@@ -190,7 +190,8 @@ def turn(links: Links, admission: Admission, until: object) -> None:
 @pytest.mark.parametrize(("key", "job", "is_in"), [("k", "7", True), ("no", "7", False), ("k", "8", False)])
 def test_only_who_knows_the_key_and_the_job_gets_in(two_ends: object, key: str, job: str, is_in: bool) -> None:
     links, client = two_ends  # type: ignore[misc]
-    admission = Admission(links, job="7", key="k", limits=HostLimits(), wall=lambda: 0.0)
+    said: list[str] = []
+    admission = Admission(links, job="7", key="k", limits=HostLimits(), wall=lambda: 0.0, note=said.append)
     turn(links, admission, lambda: links.has_unread or bool(admission._nonces))
     file = client.makefile("rb")
     greeting = messages.decode(file.readline())
@@ -199,6 +200,9 @@ def test_only_who_knows_the_key_and_the_job_gets_in(two_ends: object, key: str, 
     answer = messages.decode(file.readline())
     assert isinstance(answer, messages.Admitted if is_in else messages.Refusal)
     assert bool(admission.hellos) is is_in
+    refused = "host b does not have the key of this job (ALLRANKS_JOB_KEY), and is refused"
+    assert said == ([refused] if key == "no" else [])
+    assert getattr(answer, "is_wrong_key", False) is (key == "no")
 
 
 @pytest.mark.parametrize("proof", ["\u00e9", "\ud800"])

@@ -109,6 +109,9 @@ def test_hosts_1_overrides_every_engine() -> None:
         (HostOptions((2, 2), 2, "a:1"), {}, r"host 2 of 2: there is no such host"),
         (HostOptions((2, 2), 1, "a:b"), {}, r"--coordinator a:b: expected HOST:PORT"),
         (HostOptions((2, 2), 1, "a:70000"), {}, r"--coordinator a:70000: expected HOST:PORT"),
+        (HostOptions((2, 2), 1, "a:b:7"), {}, r"--coordinator a:b:7: expected HOST:PORT"),
+        (HostOptions((2, 2), 1, "fd00::1:29400"), {}, r"needs brackets: \[fd00::1\]:29400\.$"),
+        (HostOptions((2, 2), 1, "fd00::1:80"), {}, r"brackets: \[fd00::1\]:80\. The whole .* \[fd00::1:80\]:29400\."),
         (
             HostOptions(),
             {**SLURM, "SLURM_STEP_NUM_TASKS": "8"},

@@ -74,7 +74,8 @@ def place_from(p: argparse.ArgumentParser, arguments: argparse.Namespace) -> Hos
 
     coordinator = arguments.coordinator
     if coordinator is None and arguments.master_addr is not None:
-        coordinator = ":".join(filter(None, [arguments.master_addr, arguments.master_port]))
+        address = f"[{arguments.master_addr}]" if ":" in arguments.master_addr else arguments.master_addr
+        coordinator = ":".join(filter(None, [address, arguments.master_port]))
     options = HostOptions(arguments.hosts, arguments.host_rank, coordinator, job=arguments.rdzv_id)
     try:
         place = place_of(options, os.environ)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -27,12 +26,14 @@ class RankProcess:
 class RankProcesses(dict[int, RankProcess]):
     """The processes of this host's ranks, by rank.
 
-    Stopped processes are observed several times in ``hang_after`` seconds, and at most once a second (0: never).
+    Stopped processes are observed several times in ``hang_after`` seconds, and at most once a second. If it is 0,
+    nothing is said about them.
     """
 
     def __init__(self, ranks: range, hang_after: float) -> None:
         super().__init__({rank: RankProcess() for rank in ranks})
-        self._period = min(PERIOD, hang_after / 4) if hang_after else math.inf
+        self._period = min(PERIOD, hang_after / 4) if hang_after else PERIOD
+        self._reports = hang_after > 0
         self._due = 0.0
         self._suspended: set[int] = set()
 
@@ -47,17 +48,22 @@ class RankProcesses(dict[int, RankProcess]):
 
     def suspensions_due(self, now: float) -> float | None:
         """Return when ``suspensions`` has something to do; None for never."""
-        return None if self._period == math.inf or not self.pids else max(self._due, now)
+        return max(self._due, now) if self.pids else None
 
-    def suspensions(self, agents: Mapping[int, int], now: float) -> Iterator[RankSuspended | RankResumed]:
-        """Yield the ranks whose processes are newly stopped, or run again.
+    def suspensions(
+        self, agents: Mapping[int, int], fork_server: int, now: float
+    ) -> Iterator[RankSuspended | RankResumed]:
+        """Yield the ranks whose processes are newly stopped, or run again; continue the process ``fork_server``.
 
-        ``agents`` are the pids of the Python processes below a shell or another command, by rank.
+        ``agents`` are the pids of the Python processes below a shell or another command, by rank. Nobody has a reason
+        to stop the fork server, and without it no end of a rank is seen.
         """
-        if now < self._due or self._period == math.inf:
+        if now < self._due:
             return
         self._due = now + self._period
-        for rank, pid in self.pids.items():
+        if is_suspended(fork_server):
+            os.kill(fork_server, signal.SIGCONT)
+        for rank, pid in self.pids.items() if self._reports else ():
             stops = any(map(is_suspended, {pid, agents.get(rank, pid)}))
             if stops and rank not in self._suspended:
                 self._suspended.add(rank)

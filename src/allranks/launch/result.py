@@ -18,6 +18,7 @@ class Ending:
     - ``reported``: the first failure that each rank reported itself.
     - ``saved``: the last step that all ranks have saved, as far as they reported it.
     - ``slow``: lines about ranks for which the others waited again and again.
+    - ``lost_ranks``: the wait codes of the ranks whose host was lost; None for those that had not ended by then.
     """
 
     exit_code: int
@@ -28,6 +29,7 @@ class Ending:
     reported: Mapping[int, Failure] = field(default_factory=dict)
     saved: int | None = None
     slow: tuple[str, ...] = ()
+    lost_ranks: Mapping[int, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,9 @@ class RankResult:
     - ``devices``: how many were requested.
     - ``wait_code``: as ``os.waitstatus_to_exitcode`` returns it. None if the rank never started or its end was not
       seen.
-    - ``stopped``: the launcher ended the rank.
+    - ``stopped``: the launcher ended the rank. ``is_lost``: its host was lost, and how the rank ended is unknown.
     - ``reported``: the failure that the rank reported itself.
-    - ``seconds``: its wall time. ``tail``: its last lines of output.
+    - ``seconds``: its wall time, None if unknown, as is then ``peak_bytes``. ``tail``: its last lines of output.
     """
 
     rank: int
@@ -48,8 +50,9 @@ class RankResult:
     wait_code: int | None
     stopped: bool = False
     reported: Failure | None = None
-    seconds: float = 0.0
+    seconds: float | None = 0.0
     peak_bytes: int = 0
+    is_lost: bool = False
     tail: tuple[str, ...] = ()
 
 

@@ -111,8 +111,9 @@ def _consequence_lines(first: Failure, result: JobResult, recent: Collection[str
             groups.setdefault(_NUMBER.sub("0", _how_rank_ended(rank)), []).append(rank)
     for ranks in groups.values():
         names = name_ranks(rank.rank for rank in ranks)
+        how, is_lost = _how_rank_ended(ranks[0], recent), ranks[0].is_lost
         is_same = ranks[0].reported is not None and _how_rank_ended(ranks[0]) == same
-        yield f"{names}: the same" if is_same else f"consequences: {names}: {_how_rank_ended(ranks[0], recent)}"
+        yield f"{names}: the same" if is_same else f"{names}: {how}" if is_lost else f"consequences: {names}: {how}"
 
 
 def _how_rank_ended(rank: RankResult, recent: Collection[str] = ()) -> str:
@@ -127,21 +128,27 @@ def _how_rank_ended(rank: RankResult, recent: Collection[str] = ()) -> str:
         return what + (f" (at {rank.reported.where})" if rank.reported.where else "")
     if rank.stopped:
         return "stopped by allranks"
+    if rank.is_lost:
+        return "lost with their hosts"
     return "not started" if rank.wait_code is None else describe_exit(rank.wait_code)
 
 
 def _rank_table(result: JobResult) -> list[str]:
-    rows = [
-        (r.rank, r.host, r.devices, _exit_text(r), f"{r.seconds:.1f} s", f"{r.peak_bytes / 2**20:.0f} MB")
-        for r in result.ranks
-    ]
+    rows = [(one.rank, one.host, one.devices, _exit_text(one), *_usage(one)) for one in result.ranks]
     text = format_table(("rank", "host", "devices", "exit", "time", "peak memory"), rows)
     restarts = len(result.restarts)
     again = f", {restarts} restart{'s' if restarts > 1 else ''}" if restarts else ""
     return [*text.splitlines(), f"exit code {result.exit_code} after {result.seconds:.1f} s{again}"]
 
 
+def _usage(rank: RankResult) -> tuple[str | None, str | None]:
+    """Return the time and the peak memory of a rank, as text."""
+    return (None, None) if rank.seconds is None else (f"{rank.seconds:.1f} s", f"{rank.peak_bytes / 2**20:.0f} MB")
+
+
 def _exit_text(rank: RankResult) -> str | None:
+    if rank.is_lost:
+        return "lost"
     if rank.wait_code is None:
         return None
     if rank.reported is not None and rank.stopped:  # it had failed already, and was held until the others were down

@@ -32,6 +32,23 @@ KNOWN = (
         example="traceback : Signal 9 (SIGKILL) received by PID 4711",
     ),
     KnownMessage(
+        name="host-lost",
+        kind="cause",
+        title="a host of the job is gone, and all its ranks with it",
+        texts=("is lost: its launcher", "is lost: it is cut off"),
+        means="The launcher there was killed (by the scheduler, or for lack of memory), or the host has no power or no "
+        "network, or all of its processes are stopped. On the host itself, 'it is cut off' says that it reaches no "
+        "other host.",
+        do="Read the scheduler's report on that host (spot or preemption notice, node failure), then the kernel's log "
+        "there (dmesg). If the network drops for a while and comes back: allranks run --host-timeout. "
+        "--restarts goes on after a loss, --hosts MIN:MAX with fewer hosts.",
+        source="allranks run",
+        facts=r"host (?P<host>[^ ]+) is lost",
+        timeout="allranks run --host-timeout (15 s)",
+        example="first failure: rank 8 (host n09) failed: host n09 is lost: its launcher is silent for 15 s (no power, "
+        "no network, or stopped)",
+    ),
+    KnownMessage(
         name="terminated",
         kind="unclear",
         title="another process ended this one by SIGTERM",

@@ -198,7 +198,7 @@ class _EventLoop:
         """Return the seconds until the supervisor or the console is due, or None if neither is."""
         now = time.monotonic()
         due = [self._console.flush_due(now), self._decider.deadline, now if self._shown else None]
-        due.append(self._ranks.suspensions_due(now) if self._decider.phase is Phase.RUNNING else None)
+        due.append(self._ranks.suspensions_due(now))
         moments = [moment for moment in due if moment is not None]
         return max(0.0, min(moments) - now) if moments else None
 
@@ -227,7 +227,7 @@ class _EventLoop:
             events += self._agent_events()
         links, now = self._hosts.links, time.monotonic()
         actions = [] if links is None else links.receive(self._decider, now)
-        suspensions = self._ranks.suspensions(self._control_socket.agents, now)
+        suspensions = self._ranks.suspensions(self._control_socket.agents, self._fork_server.pid, now)
         for event in [*events, *self._take_located(), *suspensions, Tick(self._exiting_ranks())]:
             actions += self._decider.on(event, time.monotonic())
         if links is not None:

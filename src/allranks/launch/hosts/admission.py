@@ -10,6 +10,9 @@ from allranks.launch.hosts.limits import HostLimits
 from allranks.launch.hosts.links import LinkEnd, Links
 from allranks.launch.hosts.messages import Admitted, Challenge, Hello, Message, Ping, Plan, Refusal
 
+# Lines about hosts that do not know the key, of one job.
+MOST_STRANGERS = 8
+
 
 def proof_of(key: str, nonce: str) -> str:
     """Return what shows that somebody knows the key, without telling it."""
@@ -24,14 +27,24 @@ def store_key_of(key: str, plan: Plan) -> str:
 class Admission:
     """The hosts that are connected and belong to the job, by link: ``hellos``.
 
-    ``wall`` returns Unix time. ``wait`` is why a host that comes now has to wait, and ``closed`` why it is refused; ""
-    if it is not.
+    ``wall`` returns Unix time; ``note`` prints a line. ``wait`` is why a host that comes now has to wait, and
+    ``closed`` why it is refused; "" if it is not.
     """
 
-    def __init__(self, links: Links, *, job: str, key: str, limits: HostLimits, wall: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        links: Links,
+        *,
+        job: str,
+        key: str,
+        limits: HostLimits,
+        wall: Callable[[], float],
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.hellos: dict[int, Hello] = {}
         self.wait = self.closed = ""
         self._links, self._job, self._key, self._limits, self._wall = links, job, key, limits, wall
+        self._note, self._noted = note, set[str]()
         self._nonces: dict[int, str] = {}
         self._heard: dict[int, float] = {}
 
@@ -53,7 +66,9 @@ class Admission:
     def _greet(self, link: int, hello: Hello) -> None:
         expected = proof_of(self._key, self._nonces.pop(link))
         if not hmac.compare_digest(hello.proof.encode(errors="replace"), expected.encode()):
-            self.refuse(link, f"host {hello.name} does not have the key of this job (ALLRANKS_JOB_KEY)")
+            why = f"host {hello.name} does not have the key of this job (ALLRANKS_JOB_KEY)"
+            self._note_once(f"{why}, and is refused")
+            self.refuse(link, why, is_wrong_key=hello.job == self._job)
         elif hello.job != self._job:
             self.refuse(link, f"host {hello.name} belongs to job {hello.job!r}, and this launcher to {self._job!r}")
         elif self.closed:
@@ -75,9 +90,15 @@ class Admission:
             if now >= self._heard[link] + self._limits.silence:
                 self.forget(link)
 
-    def refuse(self, link: int, why: str, *, is_final: bool = False) -> None:
-        """Tell a host why it cannot take part, and close its connection. ``is_final``: it belongs to this job."""
-        self._links.send(link, Refusal(why, is_final=is_final))
+    def _note_once(self, text: str) -> None:
+        """Print a line about a stranger, unless there were many."""
+        if text not in self._noted and len(self._noted) < MOST_STRANGERS:
+            self._noted.add(text)
+            self._note(text)
+
+    def refuse(self, link: int, why: str, *, is_final: bool = False, is_wrong_key: bool = False) -> None:
+        """Tell a host why it cannot take part, and close its connection. The options are as in `Refusal`."""
+        self._links.send(link, Refusal(why, is_final=is_final, is_wrong_key=is_wrong_key))
         self.forget(link)
 
     def forget(self, link: int) -> None:

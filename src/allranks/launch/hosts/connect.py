@@ -15,7 +15,7 @@ from allranks.launch.hosts.admission import proof_of
 from allranks.launch.hosts.limits import HostLimits
 from allranks.launch.hosts.links import LinkEnd, Links
 from allranks.launch.hosts.messages import Admitted, Challenge, Hello, Message, Refusal
-from allranks.launch.hosts.place import HostPlace
+from allranks.launch.hosts.place import JOB_KEY, HostPlace
 from allranks.launch.restarts import NotStarted
 
 # Seconds until the first line about a wait, and between the next ones; between two tries; and for one try.
@@ -26,10 +26,11 @@ _GET_FLAGS, _RUNNING, _LOOPBACK = 0x8913, 0x41, 0x8
 
 @dataclass(frozen=True, slots=True)
 class NoLink:
-    """Why there is no connection to host 0; ``is_final`` as in `Refusal`."""
+    """Why there is no connection to host 0; ``is_final`` and ``is_wrong_key`` as in `Refusal`."""
 
     why: str
     is_final: bool = False
+    is_wrong_key: bool = False
 
 
 Wait = Callable[[Links, float], list[tuple[int, Message | LinkEnd | None]]]
@@ -116,9 +117,12 @@ def connect(
                 if found[1]:
                     note(f"host {hello.name} waits: {found[1]}")
                 return found[0]
-            why, refused = found.why, min(refused, now) if found.is_final else math.inf
-            if now >= refused + limits.silence:
-                raise HostsMissing(f"host {hello.name}: {why}.")
+            is_refused = found.is_final or found.is_wrong_key
+            why, refused = found.why, min(refused, now) if is_refused else math.inf
+            # An earlier job may still be ending at that port.
+            if now >= refused + (limits.doubt if found.is_wrong_key else limits.silence):
+                remedy = f"Set {JOB_KEY} to the same text on all hosts, or on none." if found.is_wrong_key else ""
+                raise HostsMissing(f"host {hello.name}: {why}.", remedy=remedy)
             wait(links, 0.0)  # for a signal
         if now >= notice:
             notice = now + NOTICE
@@ -157,7 +161,8 @@ def _try(
         return link, answer.text
     links.close_link(link)
     if isinstance(answer, Refusal):
-        return NoLink(answer.text if answer.is_final else f"port {port}: {answer.text}", answer.is_final)
+        text = answer.text if answer.is_final else f"port {port}: {answer.text}"
+        return NoLink(text, answer.is_final, answer.is_wrong_key)
     return NoLink(f"port {port}: the launcher there does not answer")
 
 

@@ -100,6 +100,7 @@ class Coordinator:
         self._pause = Pause()
         self._clocks: set[int] = set()  # hosts whose clock was reported
         self._heard = dict.fromkeys(range(1, len(placement.hosts)), now)
+        self._lost: dict[int, int | None] = {}  # ranks of lost hosts, with their wait codes
         self._exiting: dict[int, frozenset[int]] = {}
         self._signalled: dict[type[Event], set[int]] = {Interrupted: set(), Terminated: set()}
         self._signals_at, self._signals = math.inf, list[Action]()  # those that wait for the hosts to locate ranks
@@ -185,6 +186,7 @@ class Coordinator:
             {one.failure.rank: self._with_host(one.failure) for one in reversed(supervisor.reports)},
             self._saves.step,
             self._slow_ranks.lines(),
+            self._lost,
         )
 
     def _advance(self, now: float) -> None:
@@ -255,7 +257,7 @@ class Coordinator:
     def _lose_silent(self) -> list[Action]:
         """Report the hosts that are silent for too long; if all are, and at once, then this host is cut off."""
         lost = self._silent(self._limits.silence)
-        if lost and self._has_lost_all():
+        if lost and self.phase is not Phase.ENDED and self._has_lost_all():
             seconds = self._now - max(self._heard.values())
             them = "the other host" if len(self._heard) == 1 else "all other hosts"
             why = f"it is cut off: {them} {'is' if len(self._heard) == 1 else 'are'} silent for {seconds:.0f} s"
@@ -285,8 +287,7 @@ class Coordinator:
     def _lose_host_0(self, why: str, seconds: float, hosts: Sequence[int]) -> list[Action]:
         """Report that other ``hosts`` have given up this one, which is host 0, for a reason of ``seconds`` ago."""
         when, what = self._wall() - seconds, f"host {self.placement.hosts[0]} is lost: {why}"
-        elsewhere = [rank for host in hosts for rank in self.placement.ranks_on(host)]
-        living = [rank for rank in elsewhere if rank not in self._supervisor.exits]
+        living = [rank for host in hosts for rank in self._note_lost(host)]
         failure = Failure(0, "", what, when, exit_code=LOST)
         events: list[Event] = [RankFailing(failure, explains=True), RankFailed(failure, waits=False)]
         events += [RankExited(rank, -signal.SIGTERM, self._wall()) for rank in living]
@@ -296,12 +297,22 @@ class Coordinator:
         """Report the ranks of a host as failed and ended; as stopped by us if the job is being stopped anyway."""
         when = self._wall() - (self._now - since)
         what = f"host {self.placement.hosts[host]} is lost: {why}"
-        living = [rank for rank in self.placement.ranks_on(host) if rank not in self._supervisor.exits]
+        living = self._note_lost(host)
         failures = [RankFailed(Failure(rank, "", what, when), waits=False) for rank in living]
         is_stopping = self.phase in (Phase.STOPPING, Phase.KILLING)
         ends = [RankExited(rank, -(signal.SIGTERM if is_stopping else signal.SIGKILL), when) for rank in living]
         events: list[Event] = [*failures, *ends]
-        return [action for event in events for action in self._supervisor.on(event, self._now)]
+        actions = [action for event in events for action in self._supervisor.on(event, self._now)]
+        if living and not is_stopping:
+            return actions
+        line = f"{what}, {'while the job ends' if living else 'after its ranks have ended'}"
+        return [*actions, Print(line, elsewhere=line)]
+
+    def _note_lost(self, host: int) -> list[int]:
+        """Record that a host is lost; return its ranks that had not ended."""
+        exits = {rank: self._supervisor.exits.get(rank) for rank in self.placement.ranks_on(host)}
+        self._lost |= {rank: end.wait_code if end else None for rank, end in exits.items()}
+        return [rank for rank, end in exits.items() if end is None]
 
     def _take_signals(self) -> list[Action]:
         """Return the signals that have waited long enough."""

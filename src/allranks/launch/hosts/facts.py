@@ -15,9 +15,10 @@ PACKAGES = ("allranks", "jax", "jaxlib", "torch")
 
 
 def facts_of(job: Job) -> dict[str, str]:
-    """Return the versions of Python and the frameworks, and the digest of the script."""
+    """Return the versions of Python and the frameworks, the options that must agree, and the digest of the script."""
     facts = {"Python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     facts |= {f"the version of {package}": version for package, version in _versions().items()}
+    facts["the guard of collectives (--guard)"] = "any line" if job.guard_any_line else "on" if job.guard else "off"
     if isinstance(job.target, Script):
         content = hashlib.sha256(Path(job.target.path).read_bytes()).hexdigest()
         facts["the script"] = f"{Path(job.target.path).name} (SHA-256 {content[:16]})"

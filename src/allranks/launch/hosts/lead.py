@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from allranks.launch import restarts
 from allranks.launch.engines import local
-from allranks.launch.events import Interrupted, Terminated
+from allranks.launch.events import Interrupted, Print, Terminated
 from allranks.launch.hosts.admission import Admission, store_key_of
 from allranks.launch.hosts.connect import (
     FIRST_NOTICE,
@@ -45,7 +45,12 @@ class Lead(Launcher):
     def run(self) -> JobResult:
         self._links = self._stack.enter_context(closing(Links(listen(self._place))))
         self._admission = Admission(
-            self._links, job=self._place.job, key=self._key, limits=self._limits, wall=time.time
+            self._links,
+            job=self._place.job,
+            key=self._key,
+            limits=self._limits,
+            wall=time.time,
+            note=self.note,
         )
         self._starts = 0
         self._goodbye = Goodbye()
@@ -186,8 +191,13 @@ class Lead(Launcher):
         deadline = time.monotonic() + self._limits.results
         while coordinator.members - coordinator.results.keys() and (now := time.monotonic()) < deadline:
             select.select([links], [], [], min(self._limits.ping, deadline - now))
-            links.receive(coordinator, time.monotonic())
+            for action in links.receive(coordinator, time.monotonic()):
+                if isinstance(action, Print):
+                    self.note(action.text)
             links.flush(coordinator)
+        for host in sorted(coordinator.members - coordinator.results.keys()):
+            name = coordinator.placement.hosts[host]
+            self.note(f"host {name} is lost: its launcher has not reported the end of its ranks")
 
     @property
     def _address(self) -> str:
@@ -202,7 +212,9 @@ def _of_all_hosts(result: JobResult, coordinator: Coordinator, placement: Placem
         for one in coordinator.results.get(host, ()):
             ranks[one.rank] = one
         for rank in placement.ranks_on(host):
-            known = ranks.get(rank) or RankResult(rank, placement.hosts[host], None, None)
+            code, is_lost = end.lost_ranks.get(rank), rank in end.lost_ranks
+            lost = RankResult(rank, placement.hosts[host], None, code, seconds=None, is_lost=is_lost and code is None)
+            known = ranks.get(rank) or lost
             ranks[rank] = replace(known, stopped=rank in end.stopped, reported=end.reported.get(rank))
     return replace(result, ranks=tuple(ranks[rank] for rank in sorted(ranks)))
 

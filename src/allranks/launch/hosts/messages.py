@@ -81,12 +81,14 @@ class Plan:
 class Refusal:
     """The job does not start on this host, or on any host. ``exit_code`` is that of the launcher.
 
-    ``is_final``: this is the host's job. Otherwise another launcher may be the one that it looks for.
+    ``is_final``: this is the host's job. Otherwise another launcher may be the one that it looks for. ``is_wrong_key``:
+    this is the host's job, by its name, and the host has another key.
     """
 
     text: str
     exit_code: int = 2
     is_final: bool = False
+    is_wrong_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)

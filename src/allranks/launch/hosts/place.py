@@ -17,6 +17,7 @@ outer one with more hosts contradicts it. Options override variables only where 
 
 from __future__ import annotations
 
+import ipaddress
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -154,12 +155,26 @@ def _address(options: HostOptions, signs: _EngineVariables) -> tuple[str, tuple[
 
 
 def _split_address(text: str) -> tuple[str, tuple[int, ...]]:
-    host, colon, port = text.rpartition(":")
-    if not colon or (":" in host and not host.startswith("[")):
+    host, _, port = text.rpartition(":")
+    if _is_ipv6(host):
+        raise ContradictingSigns(
+            f"--coordinator {text}: an IPv6 address with a port needs brackets: [{host}]:{port}.",
+            remedy=f"The whole may also be the address: [{text}]:{USUAL_PORT}." if _is_ipv6(text) else "",
+        )
+    if ":" not in text or text.endswith("]") or _is_ipv6(text):
         host, port = text, str(USUAL_PORT)
-    if not port.isdecimal() or not 0 < int(port) < 65536 or not host.strip("[]"):
+    name = host.removeprefix("[").removesuffix("]")
+    is_name = bool(name) and (":" not in name or _is_ipv6(name))
+    if not is_name or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ContradictingSigns(f"--coordinator {text}: expected HOST:PORT, e.g. node0:{USUAL_PORT}.")
-    return host.strip("[]"), (int(port),)
+    return name, (int(port),)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
 
 
 def _kubeflow(environ: Mapping[str, str]) -> _EngineVariables | None:

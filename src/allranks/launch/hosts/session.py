@@ -51,7 +51,7 @@ def run(job: Job, place: HostPlace, screen: Screen, limits: HostLimits) -> JobRe
         number=-1 if place.number is None else place.number,
         job=place.job,
         target=command_of(job),
-        facts={**facts_of(job), "the number of hosts": f"{place.fewest}:{place.most}"},
+        facts={**facts_of(job), "the number of hosts (--hosts)": f"{place.fewest}:{place.most}"},
     )
     leads = place.number == 0 if place.number is not None else is_local_address(place.coordinator)
     session = Lead if leads else Follow
