@@ -7,6 +7,7 @@ if _typing.TYPE_CHECKING:
     from allranks import errors as errors
     from allranks.arrays.batch import BatchPlan as BatchPlan
     from allranks.arrays.detect import describe as describe
+    from allranks.arrays.random_state import RandomState as RandomState
     from allranks.checkpoint.checkpointer import Checkpointer as Checkpointer
     from allranks.consistency.tree_digest import tree_digest as tree_digest
     from allranks.consistency.verify import verify as verify
@@ -31,6 +32,7 @@ _PLACES = {
     "BatchPlan": "arrays.batch",
     "Checkpointer": "checkpoint.checkpointer",
     "Dataset": "data.dataset",
+    "RandomState": "arrays.random_state",
     "RankWriter": "gate.writer",
     "SimulatedWorld": "world.simulated",
     "World": "world.base",

@@ -29,7 +29,7 @@ def test_samples_come_in_the_order_in_which_they_are_asked_for(tmp_path: Path) -
     reader = source.open(index)
     blocks = {number: reader.read(number) for number in range(len(index))}
     keys: Ids = np.repeat(np.arange(len(index)), index.rows)
-    positions = np.concatenate([block.positions() for block in blocks.values()])
+    positions = np.concatenate([block.positions_of(np.arange(index.rows[key])) for key, block in blocks.items()])
     order = np.random.default_rng(0).permutation(len(keys))
     found = SampleDecoder(blocks).decode_samples(keys[order], positions[order])
     for row, sample in zip(order.tolist(), found, strict=True):
@@ -48,7 +48,7 @@ def test_lines_of_two_formats_are_told_apart(tmp_path: Path) -> None:
     for source in (jsonl(str(tmp_path / "a.jsonl")), text(str(tmp_path / "a.txt"))):
         blocks[len(blocks)] = source.open(source.index()).read(0)
     keys = np.tile([0, 1, -1], 50)
-    positions = np.stack([blocks[0].positions(), blocks[1].positions(), np.full(50, -1)], 1).ravel()
+    positions = np.stack([*(blocks[key].positions_of(np.arange(50)) for key in (0, 1)), np.full(50, -1)], 1).ravel()
     found = SampleDecoder(blocks).decode_samples(keys, positions)
     assert found[0::3] == list(range(50))
     assert found[1::3] == [str(number) for number in range(50)]

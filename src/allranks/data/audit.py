@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from allranks.data import agreement
 from allranks.data.agreement import RowShares
-from allranks.data.batch import Column
 from allranks.data.gaps import LedgerGap, describe_gap, find_gaps
 from allranks.data.ledger import Ledger, SampleSum, dropped_sum, planned_sum, sum_of_range, sums_of_batches
 from allranks.data.pipeline import CountedBatch
 from allranks.data.plan import SamplePlan
+from allranks.data.sample_columns import Column
 from allranks.data.snapshot import Snapshot, single_rank_error
 from allranks.data.start import compare_shared_rows, row_hashes
 from allranks.errors import LedgerMismatch

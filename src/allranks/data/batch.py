@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from allranks.data.base import BadSample
 from allranks.data.detect import import_adapter
-from allranks.data.sample_columns import SampleColumns
+from allranks.data.sample_columns import AnyColumn, Column, SampleColumns, is_lazy, values_of
 from allranks.errors import DataError
 from allranks.failure import message_of
-
-Column = NDArray[Any] | list[Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +31,7 @@ class Batch(Mapping[str, Column]):
     - ``step``: the batch's number in the epoch.
     """
 
-    columns: dict[str, Column]
+    columns: Mapping[str, Column]
     mask: NDArray[np.bool_]
     ids: NDArray[np.int64]
     rows: Sequence[int]
@@ -104,10 +102,11 @@ class BatchCollator:
 
     def make_columns(
         self, samples: Sequence[Any], ids: NDArray[np.int64]
-    ) -> tuple[dict[str, Column], NDArray[np.bool_]]:
+    ) -> tuple[dict[str, AnyColumn], NDArray[np.bool_]]:
         """Return the columns of samples, and their mask. Raises DataError if samples differ in columns or types."""
-        if isinstance(samples, SampleColumns) and self._are_alike(samples):
-            return dict(samples.columns), np.ones(len(samples), np.bool_)
+        given = samples.columns if isinstance(samples, SampleColumns) else None
+        if given is not None and given.keys() == self._blank.keys():
+            return self._complete_columns(given, ids), np.ones(len(samples), np.bool_)
         kinds = set(map(type, samples))
         good = (
             np.array([not isinstance(sample, BadSample) for sample in samples])
@@ -132,14 +131,16 @@ class BatchCollator:
         except KeyError:
             raise self._other_columns(rows, ids) from None
 
-    def _are_alike(self, samples: SampleColumns) -> bool:
-        """Return whether samples, already in columns, have the columns and types of all batches before.
-
-        Of columns of the first batch, or with other types, samples are made: these have the same values.
-        """
-        if samples.columns.keys() != self._blank.keys():
-            return False
-        return all(_is_like(self._blank[name], column) for name, column in samples.columns.items())
+    def _complete_columns(self, given: dict[str, AnyColumn], ids: NDArray[np.int64]) -> dict[str, AnyColumn]:
+        """Return the columns of samples that are columns already. Arrays of the right type are not copied."""
+        found: dict[str, AnyColumn] = {}
+        for name, blank in self._blank.items():
+            column = given[name]
+            if is_lazy(column) and isinstance(blank, np.ndarray) and (array := column.to_array()) is not None:
+                column = array
+            like = _is_like(blank, column)
+            found[name] = column if like else self._make_column(name, values_of(column), ids)
+        return found
 
     def _make_column(self, name: str, values: list[Any], ids: NDArray[np.int64]) -> Column:
         wanted = type(self._blank[name])
@@ -202,8 +203,10 @@ _STACKED = (np.ndarray, np.generic, Number)
 _DTYPES = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}  # a bool is an int, too
 
 
-def _is_like(blank: Any, column: NDArray[Any]) -> bool:
-    """Return whether a column of several samples has the type and the shape of this placeholder."""
+def _is_like(blank: Any, column: AnyColumn) -> bool:
+    """Return whether a column of several samples is no list, and has the type and the shape of this placeholder."""
+    if not isinstance(column, np.ndarray):
+        return is_lazy(column) and type(blank) is column.value_type
     if isinstance(blank, np.ndarray):
         return bool(blank.shape == column.shape[1:] and blank.dtype == column.dtype)
     return column.ndim == 1 and bool(_DTYPES.get(type(blank)) == column.dtype)

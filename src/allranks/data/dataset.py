@@ -155,7 +155,8 @@ class Dataset(DatasetRecipe):
 
         - ``random``: ``fn(sample, rng)`` also gets a numpy Generator, which is the same for a seed, epoch and sample on
           any rank.
-        - ``batched``: ``fn`` gets and returns lists, and must treat each sample independently.
+        - ``batched``: ``fn`` gets many samples at once, and must treat each sample independently. It returns a list of
+          samples, or a dict of columns. ``samples["name"]`` is a column; ``for sample in samples`` yields the samples.
         - ``on_error="mask"``: if ``fn`` raises for a sample, its row is masked and the sample is counted as bad. The
           other samples keep their rows.
         """

@@ -143,8 +143,11 @@ class DeviceIterator(ABC):
         """
         try:
             while True:
-                with progress.inside("data", "the next batch"):
+                before = progress.enter("data", "the next batch")
+                try:
                     batch = next(batches, None)
+                finally:
+                    progress.leave(before)
                 if batch is None:
                     return
                 yield batch

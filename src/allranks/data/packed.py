@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.base import BadSample
-from allranks.data.batch import Batch, Column
+from allranks.data.batch import Batch
 from allranks.data.pack import PackedRow, PackingOptions, RowCarry, make_packer
 from allranks.data.pipeline import Submit, submit_samples
 from allranks.data.plan import SamplePlan, streams_of
+from allranks.data.sample_columns import Column
 from allranks.data.step_chunks import SampleDecoder, StreamReader, join_samples
 from allranks.errors import DataError
 

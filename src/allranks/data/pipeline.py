@@ -6,15 +6,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.base import BadSample
-from allranks.data.batch import Batch, BatchCollator, Column
+from allranks.data.batch import Batch, BatchCollator
 from allranks.data.ledger import SampleSum, sums_of_batches
 from allranks.data.plan import SamplePlan
+from allranks.data.sample_columns import AnyColumn, Column, LazyColumns, is_lazy
 from allranks.data.step_chunks import PADDING, StepSamples
 
 Submit = Callable[[Sequence[Any], NDArray[np.int64], int], Future[Sequence[Any]]]
@@ -64,7 +65,7 @@ class StepColumns:
     """The collated columns of several steps, with the sum of each step's samples for the ledger."""
 
     steps: range
-    columns: dict[str, Column]
+    columns: dict[str, AnyColumn]
     mask: NDArray[np.bool_]
     ids: NDArray[np.int64]
     sums: list[SampleSum]
@@ -92,10 +93,19 @@ def make_batches(step_columns: Iterable[StepColumns], plan: SamplePlan, rows: Se
     """Yield a batch for every step."""
     many, size = len(rows), plan.layout.global_batch
     for chunk in step_columns:
+        lazy = any(map(is_lazy, chunk.columns.values()))
         for at, step in enumerate(chunk.steps):
             here = slice(at * many, (at + 1) * many)
             cut = {name: column[here] for name, column in chunk.columns.items()}
-            batch = Batch(cut, chunk.mask[here], chunk.ids[at], rows, plan.epoch, step, size)
+            batch = Batch(
+                LazyColumns(cut) if lazy else cast(dict[str, Column], cut),
+                chunk.mask[here],
+                chunk.ids[at],
+                rows,
+                plan.epoch,
+                step,
+                size,
+            )
             yield CountedBatch(batch, chunk.sums[at])
 
 

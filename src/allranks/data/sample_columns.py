@@ -1,24 +1,160 @@
-"""Hold several samples as columns, which become samples only if a program asks for them."""
+"""Hold several samples as columns, which become samples only if a program asks for them.
+
+A column is an array whose first dimension is the samples, a list of values, or a lazy column: values in the memory of
+another library, which become Python's when they are needed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, overload
+from itertools import chain
+from operator import itemgetter
+from typing import Any, Protocol, TypeGuard, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+Ids = NDArray[np.int64]
+
+
+class LazyColumn(Protocol):
+    """A column whose values are made when ``tolist`` is called."""
+
+    @property
+    def value_type(self) -> type | None:
+        """The type of all values; None if they may be of several types."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, key: slice, /) -> LazyColumn: ...
+
+    def take(self, rows: Ids, /) -> LazyColumn:
+        """Return the values at these rows, in this order."""
+
+    def followed_by(self, more: Sequence[LazyColumn], /) -> LazyColumn:
+        """Return the values of this column, and then those of others of the same type."""
+
+    def tolist(self) -> list[Any]:
+        """Return the values as a list."""
+
+    def to_array(self) -> NDArray[Any] | None:
+        """Return the values as one array, if they are arrays of one shape; else None."""
+
+
+Column = NDArray[Any] | list[Any]
+AnyColumn = Column | LazyColumn
+
+
+def is_lazy(column: AnyColumn) -> TypeGuard[LazyColumn]:
+    """Return whether a column is a lazy one."""
+    return not isinstance(column, list | np.ndarray)
+
+
+def values_of(column: AnyColumn) -> list[Any]:
+    """Return the values of a column, as samples have them: numbers of Python, arrays, texts, ..."""
+    if isinstance(column, np.ndarray) and column.ndim > 1:
+        return list(column)
+    return column if isinstance(column, list) else column.tolist()
+
+
+def take_rows(column: AnyColumn, rows: Ids) -> AnyColumn:
+    """Return the values of a column at these rows, in this order. Consecutive rows are not copied."""
+    first = int(rows[0]) if len(rows) else 0
+    if len(rows) and int(rows[-1]) - first == len(rows) - 1 and (len(rows) < 3 or (np.diff(rows) == 1).all()):
+        return column[first : first + len(rows)]
+    if isinstance(column, list):
+        return list(itemgetter(*rows.tolist())(column)) if len(rows) > 1 else [column[row] for row in rows.tolist()]
+    return column[rows] if isinstance(column, np.ndarray) else column.take(rows)
+
+
+def join_columns(columns: Sequence[AnyColumn]) -> AnyColumn:
+    """Return the values of several columns, at least one, one after the other. Of unlike columns, make a list."""
+    first = columns[0]
+    if len(columns) == 1:
+        return first
+    if isinstance(first, np.ndarray):
+        if all(_is_same_array_type(first, one) for one in columns):
+            return np.concatenate(cast(Sequence[NDArray[Any]], columns))
+    elif is_lazy(first) and {type(one) for one in columns} == {type(first)}:
+        return first.followed_by(cast(Sequence[LazyColumn], columns[1:]))
+    return list(chain.from_iterable(map(values_of, columns)))
+
+
+def scatter_rows(columns: Sequence[AnyColumn], places: Sequence[Ids]) -> AnyColumn:
+    """Return one column, in which the values of ``columns[i]`` are at ``places[i]``; together these are all places."""
+    count = sum(map(len, places))
+    first = columns[0]
+    if isinstance(first, np.ndarray) and all(_is_same_array_type(first, one) for one in columns):
+        array = np.empty((count, *first.shape[1:]), first.dtype)
+        for column, where in zip(columns, places, strict=True):
+            array[where] = column
+        return array
+    if is_lazy(first):
+        joined = join_columns(columns)
+        order = np.empty(count, np.int64)
+        order[np.concatenate(places)] = np.arange(count)
+        return take_rows(joined, order)
+    made: list[Any] = [None] * count
+    for column, where in zip(columns, places, strict=True):
+        begin, end, step = int(where[0]), int(where[-1]), int(where[1] - where[0]) if len(where) > 1 else 1
+        if (end - begin) == step * (len(where) - 1) and (np.diff(where) == step).all():
+            made[begin : end + 1 : step] = values_of(column)
+        else:
+            for place, value in zip(where.tolist(), values_of(column), strict=True):
+                made[place] = value
+    return made
+
+
+def _is_same_array_type(one: NDArray[Any], other: AnyColumn) -> bool:
+    return isinstance(other, np.ndarray) and (one.dtype, one.shape[1:]) == (other.dtype, other.shape[1:])
+
+
+class LazyColumns(Mapping[str, Column]):
+    """Columns by name, of which lazy ones become lists when they are looked up."""
+
+    def __init__(self, columns: dict[str, AnyColumn]) -> None:
+        self._columns = columns
+
+    def __getitem__(self, name: str) -> Column:
+        column = self._columns[name]
+        if is_lazy(column):
+            column = self._columns[name] = column.tolist()
+        return cast(Column, column)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
 
 class SampleColumns(Sequence[Any]):
-    """Samples as columns: arrays whose first dimension is the samples.
+    """Samples, which are dicts with the same keys, in the form of columns.
 
-    It is a sequence of samples, which are dicts: ``len(samples)``, ``samples[0]``, ``for sample in samples``. A number
-    in a column of one dimension is Python's in a sample. ``samples["name"]`` is a column.
+    ``samples["name"]`` is a column: an array, or a list of values. It is also a sequence of samples: ``len(samples)``,
+    ``samples[0]``, ``for sample in samples``. The dicts are made when the first of them is needed, and kept. From
+    then on, changes of the dicts count, and columns are made of them.
     """
 
-    def __init__(self, columns: Mapping[str, NDArray[Any]], count: int) -> None:
-        self.columns = dict(columns)
+    def __init__(self, columns: Mapping[str, AnyColumn], count: int) -> None:
+        self._columns: dict[str, AnyColumn] | None = dict(columns)
         self._count = count
+        self._samples: list[Any] = []
+
+    @classmethod
+    def from_samples(cls, samples: list[Any]) -> SampleColumns:
+        """Return samples that are dicts as an object of which a function can also ask for columns."""
+        made = cls({}, len(samples))
+        made._columns, made._samples = None, samples
+        return made
+
+    @property
+    def columns(self) -> dict[str, AnyColumn] | None:
+        """The columns; None after dicts were made of them."""
+        return self._columns
 
     def __len__(self) -> int:
         return self._count
@@ -30,24 +166,28 @@ class SampleColumns(Sequence[Any]):
     def __getitem__(self, key: slice) -> SampleColumns: ...
 
     def __getitem__(self, key: slice | str | int) -> Any:
+        columns = self._columns
         if isinstance(key, str):
-            return self.columns[key]
-        if isinstance(key, slice):
-            rows = range(self._count)[key]
-            return SampleColumns({name: column[key] for name, column in self.columns.items()}, len(rows))
-        number = range(self._count)[key]
-        return {name: _value_at(column, number) for name, column in self.columns.items()}
+            if columns is None:
+                return [sample[key] for sample in self._samples]
+            column = columns[key]
+            if is_lazy(column):
+                column = columns[key] = column.tolist()
+            return column
+        if isinstance(key, slice) and columns is not None:
+            count = len(range(self._count)[key])
+            return SampleColumns({name: column[key] for name, column in columns.items()}, count)
+        found = self._all_samples()[key]
+        return SampleColumns.from_samples(found) if isinstance(key, slice) else found
 
     def __iter__(self) -> Iterator[Any]:
-        values = [column.tolist() if column.ndim == 1 else list(column) for column in self.columns.values()]
-        if not values:
-            yield from ({} for _ in range(self._count))
-            return
-        names = list(self.columns)
-        for row in zip(*values, strict=True):
-            yield dict(zip(names, row, strict=True))
+        return iter(self._all_samples())
 
-
-def _value_at(column: NDArray[Any], number: int) -> Any:
-    value = column[number]
-    return value.item() if isinstance(value, np.generic) else value
+    def _all_samples(self) -> list[Any]:
+        columns = self._columns
+        if columns is not None:
+            names = tuple(columns)
+            rows = zip(*map(values_of, columns.values()), strict=True) if names else ((),) * self._count
+            self._samples = [dict(zip(names, row, strict=True)) for row in rows]
+            self._columns = None
+        return self._samples

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import BadSample, BlockRows, ColumnGatherer, GatheredRows, RowGatherer
+from allranks.data.base import BadSample, BlockRows, RowGatherer, gatherer_of
 from allranks.data.plan import SamplePlan, streams_of
+from allranks.data.sample_columns import SampleColumns
 
 PADDING = BadSample("padding behind the last sample")
 
@@ -51,14 +52,15 @@ class SampleDecoder:
 
     With ``any_order``, samples can be decoded in any order. Then a few are decoded at a time, so that they stay in the
     processor's cache until they are in a batch. Without it, each block is decoded once, for all samples that are needed
-    of it.
+    of it. With ``holds_values``, the blocks were decoded when they were read, and samples are only gathered.
     """
 
     def __init__(self, blocks: Mapping[int, BlockRows]) -> None:
         self._kinds: dict[RowGatherer | None, dict[int, BlockRows]] = {}
         for key, block in blocks.items():
-            self._kinds.setdefault(block.gatherer if isinstance(block, GatheredRows) else None, {})[key] = block
+            self._kinds.setdefault(gatherer_of(block), {})[key] = block
         self.any_order = None not in self._kinds
+        self.holds_values = all(getattr(gatherer, "holds_values", False) for gatherer in self._kinds)
 
     def decode_samples(self, keys: Ids, positions: Ids) -> Sequence[Any]:
         """Return the samples at these positions, PADDING if a key is -1; the arrays have one dimension.
@@ -67,7 +69,7 @@ class SampleDecoder:
         """
         if len(self._kinds) == 1 and keys.min(initial=0) >= 0:
             ((gatherer, blocks),) = self._kinds.items()
-            columns = gatherer.gather_columns(blocks, keys, positions) if isinstance(gatherer, ColumnGatherer) else None
+            columns = gather_columns(gatherer, blocks, keys, positions)
             return _gather_samples(gatherer, blocks, keys, positions) if columns is None else columns
         found: list[Any] = [PADDING] * len(keys)
         for gatherer, blocks in self._kinds.items():
@@ -76,6 +78,14 @@ class SampleDecoder:
             for place, sample in zip(here.tolist(), some, strict=True):
                 found[place] = sample
         return found
+
+
+def gather_columns(
+    gatherer: RowGatherer | None, blocks: Mapping[int, BlockRows], keys: Ids, positions: Ids
+) -> SampleColumns | None:
+    """Return the rows of several blocks as columns; None if ``gatherer`` has no columns, or not for these rows."""
+    gather = getattr(gatherer, "gather_columns", None)
+    return None if gather is None else gather(blocks, keys, positions)
 
 
 def _gather_samples(
@@ -182,7 +192,7 @@ def decode_chunks(located_chunks: Iterable[StepChunk], *, workers: int, sample_b
         found = chunk.located
         decoder = SampleDecoder(found.blocks)
         rows = found.ids.shape[1]
-        many = max(at_once // rows, 1) if decoder.any_order else len(chunk.steps)
+        many = max(at_once // rows, 1) if decoder.any_order and not decoder.holds_values else len(chunk.steps)
         for at in range(0, len(chunk.steps), many):
             here = slice(at, at + many)
             samples = decoder.decode_samples(found.keys[here].ravel(), found.positions[here].ravel())

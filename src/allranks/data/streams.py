@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from itertools import count
 
 import numpy as np
 
-from allranks.data.base import BlockRows, GatheredRows, Reader
+from allranks.data.base import BlockRows, Reader, gatherer_of, is_gathered
 from allranks.data.index import DatasetIndex
 from allranks.data.mix import MixPlan
 from allranks.data.plan import EpochPlan, StreamWindow
 from allranks.data.random_plan import RandomPlan
 from allranks.data.step_chunks import BlockSamples, Ids
 
+_MERGED_KEYS = count(1 << 40)  # of merged blocks; above all numbers of blocks
+_MOST_MERGED_BYTES = 1 << 14  # of a sample: copies of larger ones take longer than finding them
 _AT_ONCE = 4  # blocks that a thread reads before it lets another go on
 
 
@@ -93,6 +96,7 @@ class _OpenWindow:
         self._unread = set((blocks + first_key).tolist())
         self._requests: dict[int, Future[BlockRows] | None] = {}  # by key; None: hinted at, and read when it is needed
         self._there: dict[int, BlockRows] = {}
+        self._is_mergeable = len(blocks) > 1 and index.nbytes <= _MOST_MERGED_BYTES * index.samples
 
     def prefetch_blocks(self, places: Ids) -> None:
         if self._unread:
@@ -104,7 +108,27 @@ class _OpenWindow:
             self._request_blocks(self._unread & keys)
             for key in self._requests.keys() & keys:
                 self._wait_for_block(key)
-        return BlockSamples(self._keys[places], self._positions[places], self._ids[places], self._there)
+        found = BlockSamples(self._keys[places], self._positions[places], self._ids[places], self._there)
+        if self._is_mergeable and not self._unread and not self._requests:
+            self._merge_blocks(int(places[-1]) + 1)
+        return found
+
+    def _merge_blocks(self, begin: int) -> None:
+        """Put the samples from ``begin`` on, if their blocks have columns, into one block, in the order of taking.
+
+        Then neighbours in the order are neighbours in memory, too.
+        """
+        self._is_mergeable = False
+        first = gatherer_of(next(iter(self._there.values())))
+        merge = getattr(first, "merge_blocks", None)
+        alike = all(gatherer_of(rows) == first for rows in self._there.values())
+        if merge is None or not alike or 2 * begin > len(self._keys):
+            return
+        merged = merge(self._there, self._keys[begin:], self._positions[begin:])
+        if merged is not None:
+            key = next(_MERGED_KEYS)
+            self._keys[begin:], self._positions[begin:] = key, np.arange(len(self._keys) - begin)
+            self._there = {key: merged}
 
     def _request_blocks(self, keys: Iterable[int]) -> None:
         """Request blocks: the system prefetches a block, or a thread reads several blocks one after the other."""
@@ -123,7 +147,7 @@ class _OpenWindow:
         request = self._requests.pop(key)
         rows = self._reader.read(key - self._first_key) if request is None else request.result()
         self._there[key] = rows
-        if isinstance(rows, GatheredRows):
+        if is_gathered(rows) and not getattr(rows.gatherer, "holds_values", False):  # which are found by their rows
             here = np.flatnonzero(self._keys == key)
             self._positions[here] = rows.positions_of(self._positions[here])
 
@@ -156,7 +180,7 @@ class RandomStream:
             if key not in self._blocks:
                 self._blocks[key] = self._reader.read(key)
             rows = self._blocks[key]
-            if isinstance(rows, GatheredRows):
+            if is_gathered(rows):
                 here = keys == key
                 positions[here] = rows.positions_of(positions[here])
         return BlockSamples(keys, positions, ids, {key: self._blocks[key] for key in np.unique(keys).tolist()})

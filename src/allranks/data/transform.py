@@ -6,7 +6,7 @@ of samples may be divided anywhere, and any process may transform a part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from allranks.data import order
 from allranks.data.base import BadSample
+from allranks.data.sample_columns import SampleColumns
 from allranks.errors import DataError
 from allranks.failure import message_of, text_of
 
@@ -26,9 +27,9 @@ class _Operation:
     """A user's function of a sample, with the options that say how to call it.
 
     - ``random``: the function also gets a numpy Generator for the sample, the same in every run of this seed and epoch.
-    - ``batched``: the function gets lists (of samples, and of Generators) and returns a list of equal length. It must
-      treat each sample independently, because the world's size decides which samples are in one list. None: use the
-      function's attribute ``batched``.
+    - ``batched``: the function gets many samples (and a list of Generators), and returns a list of equal length or a
+      dict of columns. Samples that are dicts come as SampleColumns. The function must treat each sample independently,
+      because the world's size decides which samples come together. None: use the function's attribute ``batched``.
     - ``on_error``: if the function raises, "mask" makes the sample a BadSample, and "raise" ends the run with a
       DataError.
     """
@@ -84,10 +85,15 @@ class TransformChain:
         """
         if not self.operations:
             return samples
-        done, names = list(samples), ids.tolist()
+        done: Sequence[Any] = samples if isinstance(samples, SampleColumns) else list(samples)
+        names = ids.tolist()
         for number, operation in enumerate(self.operations):
-            live = [at for at, sample in enumerate(done) if not isinstance(sample, BadSample)]
             turn = _OperationRun(operation, (int(self.seed), int(epoch)), number)
+            if isinstance(done, SampleColumns) and operation.takes_many:
+                done = turn.apply_to_columns(done, names)
+                continue
+            done = done if isinstance(done, list) else list(done)
+            live = [at for at, sample in enumerate(done) if not isinstance(sample, BadSample)]
             results = turn.apply_to_all([done[at] for at in live], [names[at] for at in live])
             for at, result in zip(live, results, strict=True):
                 done[at] = result
@@ -118,6 +124,19 @@ class MixedChain:
         return self.common.apply(done, ids, epoch)
 
 
+def _columns_of_results(results: Mapping[str, Any], count: int) -> SampleColumns:
+    """Return the columns that a function returned. Raises ValueError if one has not a value for each sample."""
+    columns = {name: column if isinstance(column, np.ndarray) else list(column) for name, column in results.items()}
+    for name, column in columns.items():
+        if not np.ndim(column) or len(column) != count:
+            many = len(column) if np.ndim(column) else "no"
+            raise ValueError(
+                f"the function returned {many} values in column {name!r} for {count} samples: expected one value per "
+                "sample"
+            )
+    return SampleColumns(columns, count)
+
+
 @dataclass(frozen=True, slots=True)
 class _OperationRun:
     """Applies operation number ``number`` of a chain to samples of one epoch."""
@@ -129,7 +148,14 @@ class _OperationRun:
     def apply_to_all(self, samples: list[Any], ids: list[int]) -> list[Any]:
         if not self.operation.takes_many:
             return [self._apply_to_one(sample, name) for sample, name in zip(samples, ids, strict=True)]
-        return self._apply_to_batch(samples, ids) if samples else []
+        if not samples:
+            return []
+        as_columns = set(map(type, samples)) == {dict}
+        return list(self._apply_to_batch(SampleColumns.from_samples(samples) if as_columns else samples, ids))
+
+    def apply_to_columns(self, samples: SampleColumns, ids: list[int]) -> Sequence[Any]:
+        """Return the samples, in columns, after an operation that takes many."""
+        return self._apply_to_batch(samples, ids) if len(samples) else samples
 
     def _apply_to_one(self, sample: Any, name: int) -> Any:
         operation = self.operation
@@ -139,29 +165,35 @@ class _OperationRun:
         except Exception as error:
             return self._handle_failure(error, name)
 
-    def _apply_to_batch(self, samples: list[Any], ids: list[int]) -> list[Any]:
+    def _apply_to_batch(self, samples: Sequence[Any], ids: list[int]) -> Sequence[Any]:
         """Call the function once for all samples; if that raises, once for each sample, to find the one that fails."""
         try:
             return self._call_function(samples, ids)
         except Exception as error:
             if len(samples) == 1:
                 return [self._handle_failure(error, ids[0])]
-            found = [self._apply_to_batch([sample], [name])[0] for sample, name in zip(samples, ids, strict=True)]
+            found = [self._apply_to_batch(samples[at : at + 1], [name])[0] for at, name in enumerate(ids)]
             if not any(isinstance(one, BadSample) and not one.filtered for one in found):
                 raise self._error(
                     error, f"{len(ids)} samples together (from {ids[0]} on), and for none alone"
                 ) from error
             return found
 
-    def _call_function(self, samples: list[Any], ids: list[int]) -> list[Any]:
+    def _call_function(self, samples: Sequence[Any], ids: list[int]) -> Sequence[Any]:
         operation = self.operation
         generators = ([self._generator(name) for name in ids],) if operation.random else ()
         results = operation.fn(samples, *generators)
+        if isinstance(results, Mapping):
+            return _columns_of_results(results, len(samples))
         if len(results) != len(samples):
             raise ValueError(
                 f"the function returned {len(results)} results for {len(samples)} samples: expected one "
                 "result per sample"
             )
+        if isinstance(operation, MapOperation):
+            return samples if results is samples else list(results)
+        if isinstance(samples, SampleColumns) and all(results):
+            return samples
         return [operation.value_after(sample, result) for sample, result in zip(samples, results, strict=True)]
 
     def _generator(self, name: int) -> np.random.Generator:

@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from allranks.data.base import BlockRows
 from allranks.data.index import SourceFile
-from allranks.data.sources.columns import TableRows
+from allranks.data.sources.columns import table_rows
 from allranks.data.sources.file import FileBytes, wrong_index_error
 from allranks.data.sources.files import FileBlocks, FileScan, FileSource, IndexBlock, OpenFile
 from allranks.data.sources.limits import check_block, check_limit, check_rows
@@ -140,7 +140,7 @@ class ArrowFile:
             batch = pa.ipc.read_record_batch(pa.py_buffer(data), self.schema)
             table = pa.Table.from_batches([batch], self.schema)
             table.validate(full=True)
-            rows = TableRows(table if self.columns is None else table.select(self.columns), where)
+            rows = table_rows(table if self.columns is None else table.select(self.columns), where)
         except DataError:
             raise
         except Exception as error:  # pyarrow raises many kinds for damaged bytes

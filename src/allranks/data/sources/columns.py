@@ -2,18 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from allranks.data.base import BadSample
+from allranks.data.base import BadSample, BlockRows
+from allranks.data.block_columns import BlockColumns
+from allranks.data.sample_columns import AnyColumn, LazyColumn
 from allranks.errors import DataError
 from allranks.failure import text_of
 
 Getter = Callable[[list[int]], list[Any]]
+
+
+def table_rows(table: pa.Table, where: str) -> BlockRows:
+    """Return the rows of an Arrow table: as columns, or as TableRows if samples are needed to decode it.
+
+    Samples are needed for a column of dates, of structs, or with text that is not UTF-8. ``where`` is for errors.
+    """
+    columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        found = _compact_column(_plain_values(_combine_chunks(column)))
+        if found is None:
+            return TableRows(table, where)
+        columns[name] = found
+    return BlockColumns(columns, table.num_rows) if columns else TableRows(table, where)
+
+
+def _plain_values(values: pa.Array) -> pa.Array:
+    """Return the values without extension types, dictionaries and views, and with offsets of 64 bits."""
+    kind = values.type
+    if isinstance(kind, pa.ExtensionType):
+        return _plain_values(values.storage)
+    if pa.types.is_dictionary(kind):
+        return _plain_values(values.dictionary_decode())
+    if pa.types.is_string_view(kind) or pa.types.is_string(kind):
+        return values.cast(pa.large_string())
+    if pa.types.is_binary(kind):
+        return values.cast(pa.large_binary())
+    if pa.types.is_list(kind) and _is_number(kind.value_type):
+        return values.cast(pa.large_list(kind.value_field))
+    return values
+
+
+def _compact_column(values: pa.Array) -> AnyColumn | None:
+    """Return values as a column; None if not all values of their type can be decoded."""
+    kind = values.type
+    if pa.types.is_large_string(kind):
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid:
+            return None
+        return ArrowValues(values, None if values.null_count else str)
+    if pa.types.is_large_binary(kind):
+        return ArrowValues(values, None if values.null_count else bytes)
+    if _is_number(kind):
+        return ArrowValues(values, None) if values.null_count else _number_column(values)
+    if pa.types.is_large_list(kind) and _is_number(kind.value_type) and not values.values.null_count:
+        return ArrowValues(values, None)
+    if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
+        if values.null_count or values.flatten().null_count:
+            return None
+        numbers: NDArray[Any] = values.flatten().to_numpy(zero_copy_only=False)
+        return numbers.reshape(len(values), kind.list_size)
+    return None
+
+
+def _number_column(values: pa.Array) -> AnyColumn:
+    """Return numbers as an array of the dtype that a column of Python's numbers has; large uint64 as a list."""
+    numbers = values.to_numpy(zero_copy_only=False)
+    if numbers.dtype.kind == "u" and numbers.dtype.itemsize == 8 and len(numbers) and numbers.max() >= 1 << 63:
+        return cast(list[Any], numbers.tolist())
+    wide = {"i": np.int64, "u": np.int64, "f": np.float64, "b": np.bool_}[numbers.dtype.kind]
+    found: NDArray[Any] = numbers.astype(wide, copy=False)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowValues:
+    """A lazy column: values in an Arrow array, which become Python's when ``tolist`` is called."""
+
+    values: pa.Array
+    value_type: type | None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, key: slice) -> ArrowValues:
+        return ArrowValues(self.values[key], self.value_type)
+
+    def take(self, rows: NDArray[np.int64]) -> ArrowValues:
+        return ArrowValues(self.values.take(pa.array(rows)), self.value_type)
+
+    def followed_by(self, more: Sequence[LazyColumn]) -> ArrowValues:
+        columns = [self, *cast(Sequence[ArrowValues], more)]
+        same = all(column.value_type is self.value_type for column in columns)
+        return ArrowValues(pa.concat_arrays([column.values for column in columns]), self.value_type if same else None)
+
+    def tolist(self) -> list[Any]:
+        if self.value_type is not None:
+            return cast(list[Any], self.values.to_pylist())
+        return _column_getter(self.values)(list(range(len(self.values))))
+
+    def to_array(self) -> NDArray[Any] | None:
+        """Return lists of numbers as an array, without a copy, if all lists have one length; else None."""
+        values = self.values
+        if not pa.types.is_large_list(values.type) or values.null_count or not len(values):
+            return None
+        bounds = _value_offsets(values, np.int64)
+        size = int(bounds[1] - bounds[0])
+        if (np.diff(bounds) != size).any():
+            return None
+        numbers = values.values[int(bounds[0]) : int(bounds[-1])].to_numpy(zero_copy_only=False)
+        return cast(NDArray[Any], numbers.reshape(len(values), size))
 
 
 class TableRows:
@@ -141,7 +246,8 @@ def _bytes_getter(values: pa.Array) -> Getter:
 def _number_getter(values: pa.Array) -> Getter:
     if values.null_count and not pa.types.is_floating(values.type):
         values = values.fill_null(pa.scalar(0).cast(values.type))  # NumPy would make floats of integers: not exact
-    numbers = values.to_numpy(zero_copy_only=False).data
+    array = values.to_numpy(zero_copy_only=False)
+    numbers = (array.astype(np.float32) if array.dtype == np.float16 else array).data  # of which no memoryview reads
     return lambda rows: [numbers[row] for row in rows]
 
 

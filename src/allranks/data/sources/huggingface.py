@@ -7,7 +7,7 @@ from typing import Any
 
 from allranks.data.base import BlockRows, Progress, Source, ignore_progress
 from allranks.data.index import DatasetIndex, SourceFile
-from allranks.data.sources.columns import TableRows
+from allranks.data.sources.columns import table_rows
 from allranks.data.sources.detect import import_source_module
 from allranks.data.sources.file import ByteCounter, naming_file
 from allranks.data.sources.sequence import index_of_equal_blocks
@@ -118,4 +118,4 @@ class HuggingFaceReader:
         with naming_file(where, "read"):
             table = self._dataset[begin:end]
             self._counter.add_bytes(table.nbytes)
-            return TableRows(table, where)
+            return table_rows(table, where)

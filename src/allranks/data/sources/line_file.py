@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from allranks.data.arguments import check_number
 from allranks.data.base import BadSample, BlockRows
+from allranks.data.block_columns import BlockColumns
 from allranks.data.index import SourceFile
+from allranks.data.sample_columns import AnyColumn
 from allranks.data.sources import compressed
 from allranks.data.sources.file import FileBytes, check_digest, wrong_index_error
 from allranks.data.sources.files import FileBlocks, FileScan, IndexBlock, OpenFile
@@ -22,6 +24,7 @@ from allranks.digest import digest, show
 from allranks.errors import DataError
 
 _LENGTH_BITS = LONGEST_LINE.bit_length()  # of a position: blocks up to 32 GB, lines up to 256 MB
+_MOST_AT_ONCE = 8 << 20  # bytes of a block that is decoded at once: its values need several times its bytes
 _MARK = b"\xef\xbb\xbf"  # of UTF-8, at the beginning of files from Windows
 
 
@@ -30,12 +33,14 @@ class LineDecoding:
     """How a line is decoded: by ``decode(line)``, which raises ``refuses`` for a line that is not a ``noun``.
 
     ``with_long_integers`` decodes the lines of blocks that may have integers beyond 64 bits, if these need it.
+    ``decode_columns`` decodes a block at once; it returns None for blocks whose lines must be decoded one by one.
     """
 
     decode: Callable[[bytes], Any]
     refuses: type[ValueError]
     noun: str
     with_long_integers: LineDecoding | None = None
+    decode_columns: Callable[[bytes], dict[str, AnyColumn] | None] | None = None
 
     def gather_samples(
         self, blocks: Mapping[int, BlockRows], keys: NDArray[np.int64], positions: NDArray[np.int64]
@@ -70,7 +75,7 @@ class LineRows:
     def positions(self) -> NDArray[np.int64]:
         """Return the positions of all lines. Raises DataError for a line that is too long."""
         begins, ends = line_spans(self.data, counts_blank_lines=self.blanks)
-        self.block.check_rows(len(begins), self.path, f"the block at byte {self.begin:,}")
+        self.block.check_rows(len(begins), self.path, _place_of_block(self.begin))
         lengths = ends - begins
         if len(lengths) and lengths.max() > LONGEST_LINE:
             longest = int(lengths.argmax())
@@ -94,6 +99,10 @@ class LineRows:
             return BadSample(f"{where} is no {self.gatherer.noun}: {error}")
 
 
+def _place_of_block(begin: int) -> str:
+    return f"the block at byte {begin:,}"
+
+
 @dataclass(frozen=True, slots=True)
 class LineFile:
     """An open file of lines. With ``blanks``, empty lines are samples."""
@@ -103,18 +112,34 @@ class LineFile:
     decoding: LineDecoding
     max_block_bytes: int | None = None
 
-    def read_block(self, block: IndexBlock) -> LineRows:
+    def read_block(self, block: IndexBlock) -> BlockRows:
+        data, begin = self._read_bytes(block)
+        if self.decoding.decode_columns is not None and len(data) <= _MOST_AT_ONCE:
+            columns = self.decoding.decode_columns(data)
+            if columns is not None:
+                block_rows = len(next(iter(columns.values())))
+                block.check_rows(block_rows, self.file.path, _place_of_block(begin))
+                return BlockColumns(columns, block_rows)
+        return self._rows_of(data, begin, block)
+
+    def read_lines(self, block: IndexBlock) -> LineRows:
+        """Read a block, and return its lines, which are not decoded."""
+        return self._rows_of(*self._read_bytes(block), block)
+
+    def _read_bytes(self, block: IndexBlock) -> tuple[bytes, int]:
+        """Return the bytes of a block, and their start in the file."""
         codec = compressed.codec_of(self.file.name)
         if codec:
             data = compressed.read_lines(self.file, codec, block, self.max_block_bytes)
-            begin = compressed.block_begin(block)
-        else:
-            data, begin = self._read_lines(block), block.begin
+            return data, compressed.block_begin(block)
+        return self._read_plain_bytes(block), block.begin
+
+    def _rows_of(self, data: bytes, begin: int, block: IndexBlock) -> LineRows:
         long = self.decoding.with_long_integers
         decoding = long if long and may_have_long_integers(data) else self.decoding
         return LineRows(data, self.blanks, decoding, self.file.path, begin, block)
 
-    def _read_lines(self, block: IndexBlock) -> bytes:
+    def _read_plain_bytes(self, block: IndexBlock) -> bytes:
         data = self.file.read(block.begin, block.end - block.begin)
         where = f"bytes {block.begin:,} to {block.end:,}"
         check_digest(self.file.path, data, block.check, where)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from allranks.data.base import BadSample, BlockRows
 from allranks.data.index import SourceFile
-from allranks.data.sources.columns import TableRows
+from allranks.data.sources.columns import table_rows
 from allranks.data.sources.file import FileBytes, data_changed_error, wrong_index_error
 from allranks.data.sources.files import FileBlocks, FileScan, FileSource, IndexBlock, OpenFile
 from allranks.data.sources.footers import FooterError, FooterReaders
@@ -143,7 +143,7 @@ class ParquetFile:
         try:
             table = self._read_table(block)
             block.check_rows(table.num_rows, self.file.path, f"row group {block.begin}")
-            return TableRows(table, f"{self.file.path}, row group {block.begin}")
+            return table_rows(table, f"{self.file.path}, row group {block.begin}")
         except AllranksError:
             raise
         except Exception as error:  # pyarrow raises many kinds for damaged bytes

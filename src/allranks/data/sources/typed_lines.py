@@ -12,7 +12,7 @@ import pyarrow.json as pj  # type: ignore[import-untyped]
 from allranks.data.base import BlockRows
 from allranks.data.index import SourceFile
 from allranks.data.sources import compressed
-from allranks.data.sources.columns import TableRows
+from allranks.data.sources.columns import table_rows
 from allranks.data.sources.file import FileBytes
 from allranks.data.sources.files import FileBlocks, FileScan, IndexBlock, OpenFile
 from allranks.data.sources.jsonl import json_lines
@@ -106,7 +106,7 @@ class TypedFile:
     schema: pa.Schema
 
     def read_block(self, block: IndexBlock) -> BlockRows:
-        lines = self.lines.read_block(block)
+        lines = self.lines.read_lines(block)
         try:
             table = parse_json_table(lines.data, self.schema)
         except pa.ArrowException as error:
@@ -114,7 +114,7 @@ class TypedFile:
         if table.num_rows != count_lines(lines.data, counts_blank_lines=False):
             raise self._misfit_error(lines, _NOT_ONE)
         block.check_rows(table.num_rows, lines.path, f"the block at byte {lines.begin:,}")
-        return TableRows(table, f"{lines.path}, block at byte {lines.begin:,}")
+        return table_rows(table, f"{lines.path}, block at byte {lines.begin:,}")
 
     def _line_fault(self, line: bytes) -> str:
         """Return why a line is not exactly one object that fits the schema; "" if it is."""
@@ -198,7 +198,7 @@ class TextFile:
     lines: LineFile
 
     def read_block(self, block: IndexBlock) -> BlockRows:
-        rows = self.lines.read_block(block)
+        rows = self.lines.read_lines(block)
         if rows.data.count(b"\r") != rows.data.count(b"\r\n"):
             raise DataError(
                 f"{rows.path}: the block at byte {rows.begin:,} has a carriage return alone, where datasets ends a "

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from allranks.data.sample_columns import SampleColumns
 from allranks.errors import DataError
 
 Tokens = NDArray[np.int32]
@@ -30,7 +31,7 @@ class TokenizeSamples:
     batched: ClassVar[bool] = True
 
     def __call__(self, samples: Any) -> Any:
-        if not isinstance(samples, list):
+        if not isinstance(samples, list | SampleColumns):
             return self([samples])[0]
         tokens = self.encode([self._text(sample) for sample in samples])
         return [{**self._rest(sample), self.into: one} for sample, one in zip(samples, tokens, strict=True)]
