@@ -45,7 +45,7 @@ class Failure:
         """Return the failure as one line: ``rank 2 (host a) failed at train.py:88: ValueError: bad row``."""
         place = f" at {self.where}" if self.where else ""
         thread = f" in thread {self.thread!r}" if self.thread else ""
-        return f"rank {self.rank} (host {self.host}) failed{place}{thread}: {self.what}"
+        return one_line(f"rank {self.rank} (host {self.host}) failed{place}{thread}: {self.what}")
 
 
 def shell_exit_code(wait_code: int) -> int:
@@ -84,6 +84,21 @@ def traceback_of(error: BaseException) -> str:
     """Return the traceback of an exception as printable text of bounded length. Never raises."""
     trace: str = _errors.traceback_of(error)
     return trace
+
+
+def visible(text: str) -> str:
+    """Escape characters that a terminal would hide or act on, e.g. as ``\\x1b``. Tabs and line ends are kept.
+
+    All output of allranks passes through this function or ``one_line``.
+    """
+    shown: str = _errors.visible(text)
+    return shown
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line: like ``visible``, and tabs and line ends are escaped, too."""
+    shown: str = _errors.one_line(text)
+    return shown
 
 
 def remote_note(rank: int, traceback: str) -> str:

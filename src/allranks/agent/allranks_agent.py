@@ -101,6 +101,7 @@ def activate(environ: Mapping[str, str]) -> None:
     os.environ["ALLRANKS_AGENT_PID"] = str(os.getpid())
     _watch_this_process(int(environ["ALLRANKS_RANK"]), environ["ALLRANKS_HOST"], control.send)
     _Rank.listeners += (hang.on_report, joins.on_report, guard.on_report)
+    control.keep_spare()
     stacks.register()
     stdin.attach(*failures.RANK, int(environ["ALLRANKS_SIZE"]))
     torch.attach(report, is_active)

@@ -7,18 +7,19 @@ characters, or lone surrogates (of a file name), which no stream and no store ac
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FrameType, TracebackType
-from typing import TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import allranks_agent_frames as frames  # type: ignore[import-not-found]
 
 T = TypeVar("T")
 
-# A datagram holds about 200 kB, and JSON makes six bytes of some: of a longer traceback both ends are kept.
+# Of a longer traceback both ends are kept.
 HEAD, TAIL = 8_000, 24_000  # bytes
 LONGEST_LINE = 1_000  # characters of an exception's message
 MOST_BEFORE = 8  # exceptions of a chain
@@ -26,6 +27,13 @@ GROUP = frames.GROUP
 START = os.getcwd()
 # The rank and the host's name in this process' failures.
 RANK = 0, ""
+
+
+# C0 and C1 controls but tab and newline, marks of direction, characters without width, separators of lines, surrogates.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+_IN_A_LINE = re.compile(f"[\t\n]|{_HIDDEN.pattern}")
 
 
 # What the names of our own threads begin with.
@@ -95,23 +103,50 @@ def traceback_of(error: BaseException) -> str:
     """Return the traceback of an exception, without our frames, as printable text of bounded length. Never raises."""
     with frames.hidden(error):
         text = _call_or_default(lambda: "".join(traceback.format_exception(error)), "")
+    for shown in (error, *_causes_of(error, None)):
+        name = type(shown).__qualname__  # may contain line ends
+        text = text.replace(name, one_line(name))
     return _shorten_middle(text or _call_or_default(lambda: _plain_traceback(error), text_of(error)))
 
 
-def _shorten_middle(text: str) -> str:
+def _shorten_middle(text: str, head: int = HEAD, tail: int = TAIL) -> str:
     raw = text.encode(errors="backslashreplace")
-    if len(raw) > HEAD + TAIL:
-        raw = raw[:HEAD] + b"\n...\n" + raw[-TAIL:]
+    if len(raw) > head + tail:
+        raw = raw[:head] + b"\n...\n" + raw[-tail:]
     return raw.decode(errors="ignore")
 
 
+def shorten(failure: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """Return a failure whose texts have at most about `most` bytes each: the beginning and the end of each is kept."""
+    return {
+        name: _shorten_middle(value, most // 4, most - most // 4) if isinstance(value, str) else value
+        for name, value in failure.items()
+    }
+
+
+def visible(text: str) -> str:
+    """Return a text in which characters that a terminal hides or acts on are escapes. Tabs and line ends are kept.
+
+    All output of allranks passes through this function or `one_line`. Both also replace lone surrogates.
+    """
+    return text if text.isascii() and text.isprintable() else _HIDDEN.sub(_escape, text)
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line: as `visible`, and tabs and line ends are escapes, too."""
+    return text if text.isascii() and text.isprintable() else _IN_A_LINE.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
+
+
 def printable(text: str) -> str:
-    """Return a text as one line that every stream accepts: control characters and lone surrogates are escaped."""
+    """Return a text as one line of bounded length that every stream accepts."""
     text = str.__str__(text)
     if len(text) > LONGEST_LINE:
         text = f"{text[:LONGEST_LINE]}... ({len(text)} characters)"
-    escaped = "".join(c if c >= " " and c != "\x7f" else c.encode("unicode_escape").decode() for c in text)
-    return escaped.encode(errors="backslashreplace").decode()
+    return one_line(text)
 
 
 def _name_of(kind: type[BaseException]) -> str:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from allranks.cli.visible_output import raw_stream
+
 if TYPE_CHECKING:
     from allranks.hang.query import JobState
 
@@ -42,7 +44,7 @@ def _training_thread(arguments: argparse.Namespace) -> int:
         show_json(_document(state))
     else:
         if arguments.watch and sys.stdout.isatty():
-            print("\x1b[H\x1b[2J", end="")
+            print("\x1b[H\x1b[2J", end="", file=raw_stream(sys.stdout))
         print("\n".join(_text(state, stacks=arguments.stacks)))
     sys.stdout.flush()
     return 0 if state.well else 1

@@ -31,7 +31,13 @@ _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (default: of this process), and return its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    from allranks.cli.visible_output import visible_output
+
+    with visible_output():
+        return _run_command(list(sys.argv[1:] if argv is None else argv))
+
+
+def _run_command(words: list[str]) -> int:
     if not (words and words[0] in COMMANDS):
         from allranks.cli.choice import choose
 

@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 
+from allranks.cli.visible_output import raw_stream
+from allranks.failure import visible
 from allranks.launch.terminal import choose_style, cut_to_width
 
 # Seconds between two lines about the same work, where no line can be redrawn.
@@ -28,11 +30,11 @@ class ProgressLine:
         with self._lock:
             if self._is_live:
                 width = shutil.get_terminal_size().columns - 1
-                self._write("\r" + cut_to_width(text.encode(), width).decode() + "\x1b[K")
+                self._write("\r" + cut_to_width(visible(text).encode(), width).decode() + "\x1b[K")
                 self._is_shown = True
             elif time.monotonic() >= self._due:
                 self._due = time.monotonic() + _EVERY
-                self._write(text + "\n")
+                self._write(visible(text) + "\n")
 
     def print(self, text: str) -> None:
         """Print a line that stays, in the place of the one that is redrawn."""
@@ -40,8 +42,9 @@ class ProgressLine:
             clear = "\r\x1b[K" if self._is_shown else ""
             self._is_shown = False
             self._due = time.monotonic() + _EVERY
-            self._write(f"{clear}{text}\n")
+            self._write(f"{clear}{visible(text)}\n")
 
     def _write(self, text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        stream = raw_stream(sys.stderr)
+        stream.write(text)
+        stream.flush()

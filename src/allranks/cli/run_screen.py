@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from allranks.cli.visible_output import raw_stream
 from allranks.launch.console import Console, choose_style
 from allranks.launch.placement import Placement
 from allranks.launch.summary import member_summary, summary
@@ -36,8 +37,8 @@ class RunScreen:
             self._placement = placement
             self._console = Console(
                 len(placement.ranks),
-                out=sys.stdout,
-                err=sys.stderr,
+                out=raw_stream(sys.stdout),
+                err=raw_stream(sys.stderr),
                 color=self._style.color,
                 live=self._style.live,
                 quiet=self._arguments.quiet,

@@ -20,6 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from allranks.checkpoint.json_value import pack_json
+from allranks.cli.visible_output import raw_stream
+from allranks.failure import one_line, visible
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _ENDLESS = 100_000
@@ -31,7 +33,10 @@ def show(*parts: RenderableType, style: str | None = None) -> None:
     console = Console(file=sys.stdout, width=width, highlight=False, emoji=False, markup=False)
     with console.capture() as shown:
         for part in parts:
-            console.print(part, style=style, soft_wrap=isinstance(part, str))
+            if isinstance(part, str):
+                console.print(visible(part), style=style, soft_wrap=True)
+            else:
+                console.print(part, style=style)
     print("\n".join(line.rstrip() for line in shown.get().splitlines()))
 
 
@@ -47,7 +52,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Seque
         number = name in right
         shown.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
     for row in rows:
-        shown.add_row(*(Text(cell) for cell in row))
+        shown.add_row(*(Text(one_line(cell)) for cell in row))
     return shown
 
 
@@ -90,7 +95,7 @@ class Waiting:
             DownloadColumn(),
             TransferSpeedColumn(),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=Console(file=raw_stream(sys.stderr)),
             transient=True,
             disable=not sys.stderr.isatty(),
         )

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Literal, Protocol
 
 from allranks import agent
 from allranks.errors import AllranksError, StoreError
-from allranks.failure import Failure
+from allranks.failure import Failure, visible
 from allranks.hang import endpoint, kernel, messages, stacks
 from allranks.hang.alarm import HangAlarm, HangCase, RankSnapshot
 from allranks.hang.branches import rank_branch
@@ -345,5 +345,5 @@ class Watch:
 
 def write_stderr(text: str) -> None:
     """Write lines to stderr, but not through Python's stream: the training thread may hold the lock of that stream."""
-    lines = "".join(f"allranks: {line}".rstrip() + "\n" for line in text.splitlines() if line.strip())
-    os.write(2, lines.encode(errors="backslashreplace"))
+    lines = "".join(f"allranks: {line}".rstrip() + "\n" for line in visible(text).split("\n") if line.strip())
+    os.write(2, lines.encode())

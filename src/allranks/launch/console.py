@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from allranks.failure import visible
 from allranks.launch.explain import InlineExplainer
 from allranks.launch.filters import PeerLimit, without_noise, without_rank
 from allranks.launch.lines import LineReader, remove_control_codes
@@ -143,7 +144,7 @@ class Console:
 
     def print_line(self, text: str) -> None:
         """Print a line of the launcher, after all lines that ranks have finished before it."""
-        line = text.encode(errors="backslashreplace") + b"\n"
+        line = visible(text).encode() + b"\n"
         if not self._at_line_start:
             self._ready["err"].append(b"\n")
             self._at_line_start = True

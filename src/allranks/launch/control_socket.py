@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import socket
@@ -23,8 +22,11 @@ from allranks.launch.events import (
     SaveReport,
     WaitReport,
 )
+from allranks.launch.placement import Placement
+from allranks.launch.typed_json import parse, typed
 
 LARGEST = 1 << 20
+MOST_AT_ONCE = 1000  # datagrams: a process that sends without end must not keep the launcher from its other work
 LONGEST_PATH = 90  # bytes; a socket's path may have 107
 AgentReport = Joining | Joined | SaveReport | WaitReport | HangReport | RankFailing | RankFailed | RankLeft
 
@@ -38,9 +40,15 @@ class AgentStarted:
 
 
 class ControlSocket:
-    """The control socket of one job. The ranks send to ``path``; ``close`` removes it."""
+    """The control socket of one job. The ranks send to ``path``; ``close`` removes it.
 
-    def __init__(self) -> None:
+    ``placement``: reports of ranks that are not of this host, and failures of ranks that are not of the job, are
+    refused (None: nothing is). ``refused`` counts the datagrams that are no reports of this job's ranks.
+    """
+
+    def __init__(self, placement: Placement | None = None) -> None:
+        self._placement = placement
+        self.refused, self._last_refused, self._next_note = 0, b"", 1
         usual = tempfile.gettempdir()
         short = len(usual) + len("/allranks-12345678/control") <= LONGEST_PATH
         self._folder = tempfile.mkdtemp(prefix="allranks-", dir=usual if short else "/tmp")  # noqa: S108 - it is 0700
@@ -54,21 +62,31 @@ class ControlSocket:
         return self._sock.fileno()
 
     def reports(self) -> list[AgentReport]:
-        """Return the reports since the last call, without waiting.
-
-        Raises ValueError for a datagram that is not a report.
-        """
+        """Return the reports since the last call, without waiting. Datagrams that are no reports are counted."""
         found: list[AgentReport] = []
-        while True:
+        for _ in range(MOST_AT_ONCE):
             try:
                 data = self._sock.recv(LARGEST)
             except BlockingIOError:
-                return found
-            report = read(data)
+                break
+            try:
+                report = read(data, self._placement)
+            except ValueError:
+                self.refused, self._last_refused = self.refused + 1, data
+                continue
             if isinstance(report, AgentStarted):
                 self.agents[report.rank] = report.pid
             elif report is not None:
                 found.append(report)
+        return found
+
+    def refusal_note(self) -> str:
+        """Return a line about the refused datagrams, at the 1st, 2nd, 4th, 8th ...; otherwise ""."""
+        if self.refused < self._next_note:
+            return ""
+        while self._next_note <= self.refused:
+            self._next_note *= 2
+        return f"not a report of a rank, and ignored ({self.refused} so far): {self._last_refused[:60]!r}"
 
     def notify(self, rank: int) -> None:
         """Notify a rank that another rank has left. A rank that does not listen does not need this."""
@@ -101,46 +119,58 @@ class ControlSocket:
         self.close()
 
 
-def read(data: bytes) -> AgentReport | AgentStarted | None:
-    """Decode the report in a datagram. Return None for an unknown kind. Raises ValueError for invalid data."""
+def read(data: bytes, placement: Placement | None = None) -> AgentReport | AgentStarted | None:
+    """Decode the report in a datagram. Return None for an unknown kind. Raises ValueError for invalid data.
+
+    ``placement``: as of ``ControlSocket``.
+    """
     try:
-        fields = json.loads(data)
-        rank, kind = int(fields["rank"]), fields["kind"]
-        if kind == "started":
-            return AgentStarted(rank, int(fields["pid"]))
-        if kind == "sigterm":
-            return SaveReport(rank, saves_on_sigterm=bool(fields["saves"]))
-        if kind == "saved":
-            return SaveReport(rank, step=int(fields["step"]))
-        if kind == "waits":
-            samples, waits, begun = (int(fields[name]) for name in ("samples", "waits", "begun"))
-            return WaitReport(rank, samples, waits, begun, float(fields["period"]))
-        if kind == "hang":
-            culprits, lines = tuple(map(int, fields["culprits"])), tuple(map(str, fields["lines"]))
-            return HangReport(rank, culprits, lines, is_over=bool(fields["is_over"]))
-        if kind == "joining":
-            return Joining(rank)
-        if kind == "joined":
-            return Joined(rank)
-        if kind in ("left", "leaving") or (kind == "exiting" and not fields["failure"]):
-            return _rank_left(rank, fields, has_ended=kind == "left")
-        if kind == "failed":
-            return RankFailed(Failure(**fields["failure"]), waits=bool(fields.get("waits", True)))
-        if kind in ("failing", "exiting"):
-            return RankFailing(Failure(**fields["failure"]), explains=bool(fields.get("explains")))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"not a report of an agent: {data[:200]!r}") from error
+        fields = typed(parse(data), dict)
+        report = _read_fields(fields, typed(fields["rank"], int), typed(fields["kind"], str))
+    except KeyError as error:
+        raise ValueError(f"expected the field {error}, found {[*fields][:10]}") from error
+    if placement is not None and report is not None:
+        failure = getattr(report, "failure", None)
+        others = {*getattr(report, "culprits", ()), *(() if failure is None else (failure.rank,))}
+        if fields["rank"] not in placement.ranks or not all(0 <= rank < placement.size for rank in others):
+            raise ValueError(f"expected ranks of this job, found {fields['rank']} and {sorted(others)}")
+    return report
+
+
+def _read_fields(fields: Mapping[str, Any], rank: int, kind: str) -> AgentReport | AgentStarted | None:
+    if kind == "started":
+        return AgentStarted(rank, typed(fields["pid"], int))
+    if kind == "sigterm":
+        return SaveReport(rank, saves_on_sigterm=typed(fields["saves"], bool))
+    if kind == "saved":
+        return SaveReport(rank, step=typed(fields["step"], int))
+    if kind == "waits":
+        samples, waits, begun = (typed(fields[name], int) for name in ("samples", "waits", "begun"))
+        return WaitReport(rank, samples, waits, begun, typed(fields["period"], float))
+    if kind == "hang":
+        culprits, lines = typed(fields["culprits"], tuple[int, ...]), typed(fields["lines"], tuple[str, ...])
+        return HangReport(rank, culprits, lines, is_over=typed(fields["is_over"], bool))
+    if kind == "joining":
+        return Joining(rank)
+    if kind == "joined":
+        return Joined(rank)
+    if kind in ("left", "leaving") or (kind == "exiting" and not fields["failure"]):
+        return _rank_left(rank, fields, has_ended=kind == "left")
+    if kind == "failed":
+        return RankFailed(typed(fields["failure"], Failure), waits=typed(fields.get("waits", True), bool))
+    if kind in ("failing", "exiting"):
+        explains = typed(fields.get("explains", False), bool)
+        return RankFailing(typed(fields["failure"], Failure), explains=explains)
     return None
 
 
 def _rank_left(rank: int, fields: Mapping[str, Any], *, has_ended: bool) -> RankLeft:
-    failure = fields.get("failure")
-    why, origin, where, unjoined = (str(fields.get(name, "")) for name in ("why", "origin", "where", "unjoined"))
+    why, origin, where, unjoined = (typed(fields.get(name, ""), str) for name in ("why", "origin", "where", "unjoined"))
     return RankLeft(
         rank,
-        float(fields["time"]),
-        Failure(**failure) if failure else None,
-        int(fields.get("exit_code", 0)),
+        typed(fields["time"], float),
+        typed(fields.get("failure"), Failure | None),
+        typed(fields.get("exit_code", 0), int),
         why=why,
         origin=origin,
         where=where,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from allranks.failure import visible
 from allranks.findings import Finding, Place, Row, Severity
 from allranks.report.timeline import RehearsalFacts
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
-_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +125,6 @@ class Report:
         """Return the number of findings for each severity."""
         found = Counter(finding.severity for finding in self.findings)
         return {severity: found[severity] for severity in SEVERITIES}
-
-
-def visible(text: str) -> str:
-    """Escape characters that a terminal would hide or act on, e.g. as ``\\x1b``. Tabs and line ends are kept."""
-    return _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def count(number: int, noun: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from allranks.failure import visible
 from allranks.findings import Place
-from allranks.report.base import Source, visible
+from allranks.report.base import Source
 from allranks.report.columns import display_width
 from allranks.report.ink import Ink
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from allranks.failure import visible
 from allranks.findings import Finding, Note, Place
-from allranks.report.base import Report, Source, summary, visible
+from allranks.report.base import Report, Source, summary
 from allranks.report.excerpt import Mark, marked_excerpt
 from allranks.report.ink import Ink, make_painter
 from allranks.report.readiness import WIDTH, readiness_table

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from allranks.failure import visible
 from allranks.findings import Finding
-from allranks.report.base import Report, visible
+from allranks.report.base import Report
 
 KINDS = {"error": "error", "warning": "warning", "info": "notice"}
 

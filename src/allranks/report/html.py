@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from itertools import groupby
 
+from allranks.failure import visible
 from allranks.findings import Finding, Note, Place
-from allranks.report.base import Report, count, title, verdict_of, visible
+from allranks.report.base import Report, count, title, verdict_of
 from allranks.report.page_style import SCRIPT, STYLE
 from allranks.report.readiness import evidence_texts
 from allranks.report.timeline import RehearsalFacts

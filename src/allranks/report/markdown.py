@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from allranks.failure import visible
 from allranks.findings import Finding, Note
-from allranks.report.base import Report, summary, title, visible
+from allranks.report.base import Report, summary, title
 from allranks.report.readiness import evidence_texts
 
 SIGNS = {"ok": "✅", "warning": "⚠️", "error": "❌", "not seen": "-", "not determined": "?"}

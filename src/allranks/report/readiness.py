@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from allranks.errors import name_ranks
+from allranks.failure import visible
 from allranks.findings import VERDICTS, Note, Place, Row
-from allranks.report.base import count, visible
+from allranks.report.base import count
 from allranks.report.columns import format_table
 from allranks.report.ink import Ink, make_painter
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
+from allranks.failure import visible
 from allranks.findings import Finding
-from allranks.report.base import count, visible
+from allranks.report.base import count
 from allranks.report.timeline import Mark, Span, Timeline
 
 ROW, TOP, LEFT, RIGHT = 46, 22, 8, 24

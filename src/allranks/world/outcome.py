@@ -15,7 +15,7 @@ from allranks.errors import (
     RemoteError,
     name_ranks,
 )
-from allranks.failure import message_of, remote_note, traceback_of
+from allranks.failure import message_of, one_line, remote_note, traceback_of
 from allranks.world.claims import Ticket
 from allranks.world.codec import Json, Value, pack, unpack
 
@@ -60,7 +60,7 @@ def exception_as_json(error: Exception, *, rank: int) -> dict[str, Any]:
     return {
         "error": "raised",
         "rank": rank,
-        "type": type(error).__qualname__,
+        "type": one_line(type(error).__qualname__),
         "message": message_of(error),
         "traceback": traceback_of(error),
     }

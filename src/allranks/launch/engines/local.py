@@ -82,9 +82,9 @@ def run(
     cwd = os.getcwd() if cwd is None else cwd
     with ExitStack() as stack:
         files = stack.enter_context(raised_descriptor_limit(needed_descriptors(job.ranks, with_logs=False)))
-        control_socket = stack.enter_context(ControlSocket())
         if hosts is None:
             hosts = on_this_host(job, stack.enter_context(ReservedPorts(2)).numbers)
+        control_socket = stack.enter_context(ControlSocket(hosts.placement))
         site = JobLocation(
             job_id=hosts.job_id,
             placement=hosts.placement,
@@ -238,16 +238,15 @@ class _EventLoop:
             self._console.limit_peers(failed)
 
     def _agent_events(self) -> Iterator[Event]:
-        try:
-            for report in self._control_socket.reports():
-                if isinstance(report, RankFailing | RankFailed | RankLeft):
-                    rank = report.rank if isinstance(report, RankLeft) else report.failure.rank
-                    # A rank of this host may report the failure of one elsewhere.
-                    yield replace(report, lines=self._pipes.last_lines(rank) if rank in self._ranks else ())
-                else:
-                    yield report
-        except ValueError as error:
-            self._console.print_line(f"allranks: {error}")
+        for report in self._control_socket.reports():
+            if isinstance(report, RankFailing | RankFailed | RankLeft):
+                rank = report.rank if isinstance(report, RankLeft) else report.failure.rank
+                # A rank of this host may report the failure of one elsewhere.
+                yield replace(report, lines=self._pipes.last_lines(rank) if rank in self._ranks else ())
+            else:
+                yield report
+        if note := self._control_socket.refusal_note():
+            self._print_line(note)
 
     def _exiting_ranks(self) -> frozenset[int]:
         """Return the ranks whose processes are exiting. Other ranks may notice the exit before the fork server does."""

@@ -7,16 +7,15 @@ coordinator sends what to do.
 from __future__ import annotations
 
 import json
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 from allranks.failure import Failure
 from allranks.launch.events import Action, Event, Interrupted, Terminated
 from allranks.launch.limits import Phase
 from allranks.launch.result import RankResult
+from allranks.launch.typed_json import parse, typed
 
 # Of this protocol: launchers of different versions refuse each other.
 VERSION = 1
@@ -173,9 +172,6 @@ Message = (
     | HostResult
     | Goodbye
 )
-_KINDS: dict[str, type[Any]] = {
-    one.__name__: one for one in (*get_args(Message), *get_args(Event), *get_args(Action), Failure, RankResult)
-}
 
 
 def encode(message: Message) -> bytes:
@@ -185,15 +181,8 @@ def encode(message: Message) -> bytes:
 
 def decode(line: bytes) -> Message:
     """Decode a line that ``encode`` made. Raises ValueError for everything else."""
-    try:
-        message: Message = _typed(json.loads(line, parse_constant=_refuse_constant), Message)
-    except (TypeError, RecursionError) as error:
-        raise ValueError(f"not a message of a launcher: {line[:200]!r}") from error
+    message: Message = typed(parse(line), Message)
     return message
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"expected a number, found {name}")
 
 
 def _plain(value: Any) -> Any:
@@ -204,54 +193,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | frozenset):
         return [_plain(one) for one in value]
     return dict(value) if isinstance(value, Mapping) else value
-
-
-def _typed(value: Any, hint: Any) -> Any:
-    """Convert JSON to a value of the type ``hint``. Raises ValueError if it is of another type."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return _typed_union(value, arguments)
-    if origin in (tuple, frozenset) and isinstance(value, list):
-        return origin(_typed(one, arguments[0]) for one in value)
-    if origin is Literal and value in arguments:
-        return value
-    if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, dict):
-        return {_typed(name, arguments[0]): _typed(one, arguments[1]) for name, one in value.items()}
-    if hint is Phase:
-        return Phase(value)
-    if isinstance(hint, type) and is_dataclass(hint) and isinstance(value, dict):
-        return _record(value, hint)
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is not hint:
-        raise ValueError(f"expected {hint}, found {str(value)[:80]!r}")
-    return value
-
-
-def _typed_union(value: Any, kinds: tuple[Any, ...]) -> Any:
-    if value is None and type(None) in kinds:
-        return None
-    if isinstance(value, dict):
-        kind = _KINDS.get(str(value.get("kind")))
-        if kind in kinds:
-            return _record(value, kind)
-        raise ValueError(f"expected one of {[one.__name__ for one in kinds]}, found {value.get('kind')!r}")
-    rest = [kind for kind in kinds if kind is not type(None) and not is_dataclass(kind)]
-    if len(rest) != 1:
-        raise ValueError(f"expected one of {kinds}, found {str(value)[:80]!r}")
-    return _typed(value, rest[0])
-
-
-def _record(value: dict[str, Any], kind: Any) -> Any:
-    hints = _hints(kind)
-    given = {name: _typed(one, hints[name]) for name, one in value.items() if name != "kind" and name in hints}
-    return kind(**given)
-
-
-_known_hints: dict[Any, dict[str, Any]] = {}
-
-
-def _hints(kind: Any) -> dict[str, Any]:
-    if kind not in _known_hints:
-        _known_hints[kind] = typing.get_type_hints(kind)
-    return _known_hints[kind]

@@ -1,0 +1,127 @@
+"""What commands print has no codes of others, and no line of theirs: names in files, settings and failures."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from allranks.checkpoint.checkpointer import Checkpointer
+from allranks.cli import screen
+from allranks.cli.main import main
+from allranks.cli.visible_output import VisibleStream, raw_stream, visible_output
+from allranks.failure import one_line, text_of, visible
+from allranks.report.ink import make_painter
+from allranks.world.detect import single_world
+
+HOSTILE = "\x1b]0;title\x07\x1b[2J\x1b[8m\x9b31m\u202e\u200b\r\x00\x7fx"
+
+
+def is_safe(text: str) -> bool:
+    """Return whether a text has nothing that a terminal acts on, but newlines, tabs, and colours of ours."""
+    plain = re.sub(r"\x1b\[(0|1|2|1;3\d|3\d)?m", "", text)
+    return not [c for c in plain if not c.isprintable() and c not in "\n\t"]
+
+
+def test_every_control_character_is_an_escape() -> None:
+    every = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x202E, 0x2066, 0xFEFF, 0xD800]))
+    assert is_safe(visible(every))
+    assert visible("a\tb\nc\x9b") == "a\tb\nc\\x9b"
+    assert one_line("a\tb\nc") == "a\\tb\\nc"
+    assert one_line("\ud800") == "\\ud800"
+    assert visible("Zürich 日本 🎉") == "Zürich 日本 🎉"
+
+
+def test_a_failure_text_has_no_codes() -> None:
+    assert text_of(ValueError(HOSTILE)) == f"ValueError: {one_line(HOSTILE)}"
+
+
+@pytest.mark.parametrize("style", ["bold", "dim", "error", "warning", "info", "ok", "blue"])
+def test_our_colours_pass_and_those_of_others_do_not_hide_text(style: str) -> None:
+    out = io.StringIO()
+    painted = make_painter(True)("x", style)
+    VisibleStream(out).write(f"{painted} \x1b[38;5;33my\x1b[0m")
+    assert out.getvalue() == f"{painted} \x1b[38;5;33my\x1b[0m"
+    for code in ("8", "30", "40", "5", "7", "1;8", "2J", "31;", "?25l"):
+        out = io.StringIO()
+        VisibleStream(out).write(f"\x1b[{code}mx")
+        assert out.getvalue() == f"\\x1b[{code}mx"
+
+
+def test_streams_are_what_they_were_after_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.stdout, sys.stderr
+    with visible_output():
+        assert isinstance(sys.stdout, VisibleStream)
+        assert raw_stream(sys.stdout) is before[0]
+        with visible_output():
+            assert raw_stream(sys.stdout) is before[0]
+        print(HOSTILE)
+        print(HOSTILE, file=sys.stderr)
+        print(HOSTILE, end="", file=raw_stream(sys.stdout))
+    assert (sys.stdout, sys.stderr) == before
+    out, err = capsys.readouterr()
+    assert out == visible(HOSTILE) + "\n" + HOSTILE
+    assert err == visible(HOSTILE) + "\n"
+
+
+def test_a_cell_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    screen.show(screen.table(["name", "n"], [[f"a\nb{HOSTILE}", "1"]]))
+    out, _ = capsys.readouterr()
+    assert len(out.splitlines()) == 3
+    assert is_safe(out)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps whose leaves, values, metrics and extra have hostile names and texts."""
+    folder = tmp_path_factory.mktemp("hostile") / "run"
+    with Checkpointer(folder, single_world(), on_sigterm=False) as ckpt:
+        for step in (1, 2):
+            state: dict[str, Any] = {f"w{HOSTILE}": np.full(4, step, np.float32), f"v{HOSTILE}\nfake": HOSTILE}
+            ckpt.save(step, state, block=True, metrics={f"loss{HOSTILE}": 1.0}, extra={HOSTILE: HOSTILE})
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ckpt", "show", "{run}"],
+        ["ckpt", "show", "{run}", "--leaf", f"nothing{HOSTILE}"],
+        ["ckpt", "ls", "{run}"],
+        ["ckpt", "verify", "{run}"],
+        ["ckpt", "diff", "{run}@1", "{run}@2"],
+        ["ckpt", "export", "{run}", f"/nowhere{HOSTILE.replace(chr(0), '')}/x"],
+        ["ckpt", "show", f"/nowhere{HOSTILE.replace(chr(0), '')}"],
+        ["explain", "{log}"],
+        ["data", "show", "{log}"],
+        ["jobs", "wait", f"none{HOSTILE}"],
+        ["doctor", f"nothing{HOSTILE}"],
+        [f"nothing{HOSTILE}"],
+    ],
+    ids=lambda words: "-".join(words[:2])[:20].encode("unicode_escape").decode(),
+)
+def test_no_command_prints_codes_of_others(
+    words: list[str], run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text(f"RuntimeError: CUDA out of memory{HOSTILE}\n[rank1]: Too many open files{HOSTILE}\n")
+    with contextlib.suppress(SystemExit):
+        main([word.format(run=run, log=log) for word in words])
+    out, err = capsys.readouterr()
+    assert out + err
+    assert is_safe(out), out
+    assert is_safe(err), err
+
+
+def test_without_the_streams_they_would(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The text of an error has the path as it is."""
+    from allranks.cli import ckpt
+
+    assert ckpt.main(["show", f"/nowhere/{run.name}\x1b[2J"]) == 2
+    assert not is_safe(capsys.readouterr().err)
