@@ -19,6 +19,15 @@ from allranks.cli.run import main
         ([], "the following arguments are required: -n/--ranks"),
         (["--nproc-per-node", "0", "train.py"], "expected a whole number of at least 1, found '0'"),
         (["-n", "2", "--nnodes", "3:2", "train.py"], "expected a number of hosts such as 4, or 2:4, found '3:2'"),
+        (["-n", "2", "-r", "3", "train.py"], "no option -r: leave it out; --log-dir DIR keeps the output of each rank"),
+        (
+            ["-n", "2", "--local_addr=a", "train.py"],
+            "no option --local_addr: leave it out; the other hosts",
+        ),
+        (
+            ["-n", "2", "-t", "3", __file__],
+            "--tee: give --log-dir DIR, too: it keeps the output of each rank",
+        ),
         (["--num_machines=4", "-n", "2", "train.py"], "no option --num_machines: write --hosts 4."),
         (["-n", "2", "--hosts", "2", __file__], "nothing says which host is host 0. Give --coordinator HOST:PORT"),
         (["-n", "2", "--host-rank", "1", __file__], "nothing says how many hosts the job has. Give --hosts N."),
@@ -38,6 +47,15 @@ def test_an_option_of_another_launcher_is_answered_by_ours(
     with pytest.raises(SystemExit, match="2"):
         main(words)
     assert says in capsys.readouterr().err
+
+
+def test_a_command_for_torchrun_runs_as_it_is(tmp_path: Path) -> None:
+    """It sees its role, and its output is in a file per rank."""
+    script = tmp_path / "train.py"
+    script.write_text("import os\nprint('role', os.environ['ROLE_NAME'])\n")
+    words = ["--standalone", "--nproc_per_node=1", "--role=trainer", "--monitor_interval", "1", "-t", "3"]
+    assert main([*words, "--log_dir", str(tmp_path / "logs"), str(script)]) == 0
+    assert [path.read_text() for path in (tmp_path / "logs").rglob("*") if path.is_file()] == ["role trainer\n"]
 
 
 def test_options_behind_a_script_that_refuses_them_are_pointed_out(

@@ -258,3 +258,15 @@ def test_a_line_is_framed_by_its_host_once() -> None:
     assert with_host("n1", "[0-3] a", of=2) == "n1: [0-3] a"
     assert with_host("n1", "first failure: rank 3", of=2) == "n1: first failure: rank 3"
     assert with_host("n1", "first failure: rank 3", of=1) == "first failure: rank 3"
+
+
+def test_a_job_that_is_not_found_without_a_profile_names_the_profiles(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(detect, "client_of", lambda *_: Recorded())
+    (folder / "pyproject.toml").write_text('[tool.allranks.engines.big]\nkind = "slurm"\n')
+    assert main(["jobs", "wait", "slurm:8"]) == 2
+    note = "no profile was used: if the job was submitted with one, add --on NAME. Of kind slurm: big."
+    assert note in capsys.readouterr().err
+    assert main(["jobs", "wait", "slurm:8", "--on", "big"]) == 2
+    assert note not in capsys.readouterr().err

@@ -59,7 +59,20 @@ def main(argv: Sequence[str]) -> int:
         return _COMMANDS[words[0]](arguments)
     except AllranksError as error:
         print(f"allranks jobs {words[0]}: {error}", file=sys.stderr)
+        if words[0] != "ls" and not arguments.on and (note := _profile_note(arguments.id.partition(":")[0])):
+            print(f"allranks jobs {words[0]}: {note}", file=sys.stderr)
         return 2
+
+
+def _profile_note(kind: str) -> str:
+    """Return a line that says which profiles may be needed to reach a job of this kind, or "" for none."""
+    from allranks.cli.engine_profile import tables
+
+    found = {name: table for name, (_, table) in tables(Path.cwd()).items() if isinstance(table, dict)}
+    names = sorted(name for name, table in found.items() if name != kind and table.get("kind") == kind)
+    if not names:
+        return ""
+    return f"no profile was used: if the job was submitted with one, add --on NAME. Of kind {kind}: {', '.join(names)}."
 
 
 def _ls(arguments: argparse.Namespace) -> int:

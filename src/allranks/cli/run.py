@@ -80,7 +80,8 @@ def parser() -> argparse.ArgumentParser:
     )
     quiet = "of allranks itself, print only why the job failed or hangs: no notices, no table at the end"
     p.add_argument("-q", "--quiet", action="store_true", help=quiet)
-    p.add_argument("--log-dir", type=local_path, metavar="DIR", help="also keep the output of each rank in a file")
+    logs = "also keep the output of each rank in a file"
+    p.add_argument("--log-dir", "--log_dir", type=local_path, metavar="DIR", help=logs)
     p.add_argument("--hang-after", type=seconds, metavar="S", help="report who hangs after S seconds (240; 0: never)")
     for stage in OTHER_STAGES:
         same = f"the same in {stage.title} (default: --hang-after)"
@@ -185,6 +186,7 @@ def _job(arguments: argparse.Namespace, target: Target) -> Job:
         devices=arguments.devices,
         timeout=arguments.timeout,
         style=arguments.style,
+        role=arguments.role,
         zygote=arguments.zygote,
         grace=arguments.grace,
         rendezvous_timeout=arguments.rendezvous_timeout,

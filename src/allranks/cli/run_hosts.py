@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from allranks.cli.option_values import integer, seconds_above_0
+from allranks.cli.option_values import integer, seconds, seconds_above_0
 from allranks.errors import ContradictingSigns
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ _TITLE = "a job on several hosts"
 _TEXT = (
     "Start allranks run once on each host. Where Slurm, MPI, Kubeflow, SkyPilot or a TPU VM says which host this is, "
     "leave these options out; --hosts 1 then runs on this host alone. torchrun's --nnodes, --nproc-per-node, "
-    "--node-rank, --rdzv-endpoint, --rdzv-id, --master-addr, --master-port and --max-restarts work as well."
+    "--node-rank, --rdzv-endpoint, --rdzv-id, --master-addr, --master-port, --max-restarts, --role, --log_dir and "
+    "--tee work as well."
 )
 
 
@@ -52,11 +53,14 @@ def add_options(p: argparse.ArgumentParser, *, ranks: Callable[[str], int]) -> N
     _add(p, "--rdzv-id", default="")
     _add(p, "--rdzv-backend", choices=["c10d", "static"])
     _add(p, "--standalone", dest="hosts", action="store_const", const=(1, 1))
+    _add(p, "--role", default="", metavar="NAME")
+    _add(p, "--tee", "-t")
+    _add(p, "--monitor-interval", type=seconds)  # without effect: the end of a rank is an event
 
 
-def _add(p: argparse.ArgumentParser, name: str, **settings: object) -> None:
+def _add(p: argparse.ArgumentParser, name: str, *others: str, **settings: object) -> None:
     """Add an option of torchrun, which is not in the help. It is written with dashes or with underscores."""
-    names = dict.fromkeys([name, "--" + name[2:].replace("-", "_")])
+    names = dict.fromkeys([name, "--" + name[2:].replace("-", "_"), *others])
     p.add_argument(*names, help=argparse.SUPPRESS, **settings)  # type: ignore[arg-type]
 
 
@@ -76,6 +80,8 @@ def place_from(p: argparse.ArgumentParser, arguments: argparse.Namespace) -> Hos
     if coordinator is None and arguments.master_addr is not None:
         address = f"[{arguments.master_addr}]" if ":" in arguments.master_addr else arguments.master_addr
         coordinator = ":".join(filter(None, [address, arguments.master_port]))
+    if arguments.tee not in (None, "0") and arguments.log_dir is None:
+        p.error("--tee: give --log-dir DIR, too: it keeps the output of each rank in a file, and all of it is shown.")
     options = HostOptions(arguments.hosts, arguments.host_rank, coordinator, job=arguments.rdzv_id)
     try:
         place = place_of(options, os.environ)

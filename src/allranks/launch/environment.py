@@ -177,13 +177,14 @@ def _torch_variables(rank: int, site: JobLocation) -> dict[str, str]:
     }
 
 
-def _default_variables(_job: Job, rank: int, site: JobLocation) -> dict[str, str]:
+def _default_variables(job: Job, rank: int, site: JobLocation) -> dict[str, str]:
     """Return torch's variables, and the variables from which our agent's cluster environment configures JAX."""
     return {
         **_torch_variables(rank, site),
         "JAX_COORDINATOR_ADDRESS": f"{site.address}:{site.coordinator_port}",
         "JAX_PROCESS_COUNT": str(site.placement.size),
         "JAX_PROCESS_INDEX": str(rank),
+        **({"ROLE_NAME": job.role} if job.role else {}),
     }
 
 
@@ -192,7 +193,7 @@ def _torchrun_variables(job: Job, rank: int, site: JobLocation) -> dict[str, str
     return {
         **_torch_variables(rank, site),
         "ROLE_RANK": str(rank),
-        "ROLE_NAME": "default",
+        "ROLE_NAME": job.role or "default",
         "ROLE_WORLD_SIZE": str(site.placement.size),
         "GROUP_WORLD_SIZE": str(len(site.placement.hosts)),
         "TORCHELASTIC_RESTART_COUNT": str(job.restart),

@@ -99,7 +99,7 @@ class Job:
     - ``devices``: the number of virtual CPU devices per rank (None: as JAX finds them).
     - ``timeout``: how many seconds the whole job may take.
     - ``grace``: how many seconds ranks have to end after Ctrl-C or SIGTERM.
-    - ``style``: the launcher whose variables the ranks see.
+    - ``style``: the launcher whose variables the ranks see. ``role``: their ROLE_NAME.
     - ``zygote``: whether ranks may be forked from a process that has imported the frameworks.
     - ``rendezvous_timeout``: how many seconds ranks wait for each other in a collective (None: the libraries'
       defaults).
@@ -120,6 +120,7 @@ class Job:
     devices: int | None = None
     timeout: float | None = None
     style: Style = "default"
+    role: str = ""
     zygote: bool = True
     grace: float = 30.0
     rendezvous_timeout: float | None = None

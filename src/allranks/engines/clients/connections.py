@@ -51,13 +51,16 @@ def hold(commands: Mapping[str, Sequence[str]], given: Mapping[str, str], *, gra
 
 
 def lines(commands: Mapping[str, Sequence[str]], given: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of all hosts as they come."""
+    """Yield the lines of all hosts as they come. Raises EngineFailed that names the hosts whose command failed."""
     group = _Group(commands, given)
     try:
         for host, line in group.lines(None):
             yield with_host(host, line, of=len(commands))
     finally:
         group.close()
+    failed = [host for host, code in zip(group.ended, group.codes, strict=True) if code]
+    if failed:
+        raise EngineFailed(f"{len(failed)} of {len(commands)} hosts failed: {', '.join(failed)}: see above.")
 
 
 def outputs(commands: Mapping[str, Sequence[str]], given: Mapping[str, str], *, kind: str) -> dict[str, str]:
