@@ -34,6 +34,7 @@ FLOOR = {
             "failure",
             "process",
             "program",
+            "secret_values",
             "messages",
             "settings",
             "engine_variables",

@@ -24,7 +24,10 @@ HEAD, TAIL = 8_000, 24_000  # bytes
 LONGEST_LINE = 1_000  # characters of an exception's message
 MOST_BEFORE = 8  # exceptions of a chain
 GROUP = frames.GROUP
-START = os.getcwd()
+try:
+    START = os.getcwd()
+except FileNotFoundError:  # a folder that was removed
+    START = ""
 # The rank and the host's name in this process' failures.
 RANK = 0, ""
 
@@ -271,4 +274,4 @@ def _users_line(error: BaseException, steps: list[tuple[CodeType, int]]) -> str:
 
 def _relative_path(filename: str) -> str:
     """Return a path relative to the folder in which the job was started, if it is below that."""
-    return os.path.relpath(filename, START) if filename.startswith(START + os.sep) else filename
+    return os.path.relpath(filename, START) if START and filename.startswith(START + os.sep) else filename

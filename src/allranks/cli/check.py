@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from allranks.cli.local_path import local_path, local_text
+from allranks.cli.process_setup import OUTSIDE
 
 DESCRIPTION = """\
 Read training code, run none of it, and find what goes wrong when several processes run it: files that every rank
@@ -105,10 +106,11 @@ def main(argv: Sequence[str]) -> int:
     except AllranksError as error:
         print(f"allranks check: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        raise
-    except Exception:  # 1 would say that something is wrong with the code that was read
+    except Exception as error:  # 1 would say that something is wrong with the code that was read
         from traceback import print_exc
+
+        if isinstance(error, OSError) and error.errno in OUTSIDE:
+            raise
 
         print_exc()
         print("allranks check: this is a bug of allranks, not a fault of the checked code.", file=sys.stderr)

@@ -11,6 +11,8 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
+from allranks.errors import AllranksError
+
 COMMANDS = {
     "check": "what goes wrong with several processes, from the code alone",
     "rehearse": "what would fail on a cluster, by running a script as N ranks here",
@@ -31,35 +33,61 @@ _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (default: of this process), and return its exit code."""
+    from allranks.cli.process_setup import open_closed_streams
     from allranks.cli.visible_output import visible_output
 
+    lost = open_closed_streams()
     with visible_output():
-        return _run_command(list(sys.argv[1:] if argv is None else argv))
+        if lost:
+            print(f"allranks: {lost}", file=sys.stderr)
+        try:
+            return _run_command(list(sys.argv[1:] if argv is None else argv))
+        except KeyboardInterrupt:
+            return 130
+        except AllranksError as error:
+            print(f"allranks: {error}", file=sys.stderr)
+            return 2
+        except OSError as error:
+            return _report_os_error(error)
 
 
 def _run_command(words: list[str]) -> int:
-    if not (words and words[0] in COMMANDS):
-        from allranks.cli.choice import choose
+    from allranks.cli.process_setup import GONE, has_working_folder
 
-        chosen = choose(_parser(), COMMANDS, words)
-        if chosen is None:
-            return 2
-        words = chosen
-    with _line_at_signals() if words[0] == "run" else contextlib.nullcontext():
-        return _run(words)
+    try:
+        if not (words and words[0] in COMMANDS):
+            from allranks.cli.choice import choose
+
+            chosen = choose(_parser(), COMMANDS, words)
+            if chosen is None:
+                return 2
+            words = chosen
+        if not has_working_folder():
+            raise AllranksError(GONE)
+        with _line_at_signals() if words[0] == "run" else contextlib.nullcontext():
+            return _run(words)
+    finally:
+        sys.stdout.flush()
 
 
 def _run(words: Sequence[str]) -> int:
-    try:
-        command = importlib.import_module(f"allranks.cli.{words[0]}")
-        code = int(command.main(words[1:]))
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        sys.stdout = None  # the reader has closed it: nothing must be flushed
-        return 141
-    except KeyboardInterrupt:
-        return 130
+    return int(importlib.import_module(f"allranks.cli.{words[0]}").main(words[1:]))
+
+
+def _report_os_error(error: OSError) -> int:
+    """Print what the operating system refuses, and return the exit code. An error that may be a bug is raised again."""
+    from allranks.cli.process_setup import OUTSIDE, describe_os_error, discard_output
+    from allranks.cli.visible_output import raw_stream
+
+    if error.errno not in OUTSIDE:
+        raise error
+    if not error.filename:
+        discard_output(raw_stream(sys.stdout))
+    if isinstance(error, BrokenPipeError):
+        return 141  # the reader has closed it, as `| head` does
+    with contextlib.suppress(OSError):
+        print(f"allranks: {describe_os_error(error)}", file=sys.stderr)
+    return 2
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allranks.cli import run_hosts
+from allranks.cli.leftovers import remove_leftovers
 from allranks.cli.local_path import local_path
 from allranks.cli.option_values import at_least_one, integer, seconds, takes_value
 from allranks.cli.other_launchers import answer
@@ -142,6 +144,7 @@ def main(argv: Sequence[str]) -> int:
     from allranks.launch.rank_pipes import raised_descriptor_limit
 
     needed = needed_descriptors(arguments.ranks, with_logs=arguments.log_dir is not None)
+    remove_leftovers()
     job = _job(arguments, target)
     run_hosts.watch_for_end(arguments)
     try:
@@ -154,7 +157,10 @@ def main(argv: Sequence[str]) -> int:
             leads = place is None or (len(result.ranks) > 0 and result.ranks[0].rank == 0)
             for line in (*screen.summary(result, leads=leads), *_options_behind(p, words, result.exit_code)):
                 screen.print_line(line)
-    except OutputClosed:
+    except OutputClosed as error:
+        if not isinstance(error.__cause__, BrokenPipeError):  # that is how `| head` ends it
+            with contextlib.suppress(OSError):
+                print(f"allranks: {error}", file=sys.stderr)
         return 141
     return result.exit_code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -41,11 +42,13 @@ def socket_folder() -> Path:
     Raises AllranksError if other users can write the folder.
     """
     path = Path(f"/tmp/allranks-{os.getuid()}")  # noqa: S108 - it is made for one user, and looked at
-    path.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise AllranksError(
-            f"{path} is writable by other users, so no rank of this machine can be queried.", remedy="Remove it."
+            f"{path} is not a folder that only this user can open, so no rank of this machine can be queried.",
+            remedy="Remove it.",
         )
     return path
 

@@ -15,6 +15,7 @@ from allranks.hang.endpoint import Address
 from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.stragglers import Straggler, stragglers
 from allranks.report import format_table
+from allranks.secret_values import mask_arguments
 
 # How long a rank has to answer, in seconds: for itself; for all, through the store.
 _OWN, _ALL = 1.5, 3.0
@@ -89,7 +90,7 @@ def query_job(ranks: Sequence[Address], *, threads: bool) -> JobState:
     seen = tuple(_observation_of(rank, snapshots, far, states) for rank in range(me["size"]))
     case = HangCase(me["limit"], seen, snapshots, diagnose(seen, limit=me["limit"]))
     slow = stragglers({one.rank: (one.heartbeat.pace, one.heartbeat.noise) for one in seen if one.heartbeat})
-    return JobState(ranks[0].job, tuple(me["command"]), tuple(me["hosts"]), case, slow)
+    return JobState(ranks[0].job, tuple(mask_arguments(me["command"])), tuple(me["hosts"]), case, slow)
 
 
 def _observation_of(
@@ -113,7 +114,9 @@ def _from_the_store(address: Address) -> dict[str, Any]:
 
 def _describe_ranks(ranks: Sequence[Address]) -> str:
     answer = endpoint.request(ranks[0], {"want": "sight"}, timeout=_OWN)
-    command = " ".join(answer["rank"]["command"]) if answer else f"pid {ranks[0].pid}, which does not answer"
+    command = (
+        " ".join(mask_arguments(answer["rank"]["command"])) if answer else f"pid {ranks[0].pid}, which does not answer"
+    )
     return f"{len(ranks)} ranks here, {command}"
 
 

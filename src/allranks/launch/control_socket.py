@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from allranks.errors import AllranksError
 from allranks.failure import Failure
 from allranks.launch.events import (
     HangReport,
@@ -28,7 +31,45 @@ from allranks.launch.typed_json import parse, typed
 LARGEST = 1 << 20
 MOST_AT_ONCE = 1000  # datagrams: a process that sends without end must not keep the launcher from its other work
 LONGEST_PATH = 90  # bytes; a socket's path may have 107
+PREFIX, SOCKET = "allranks-", "control"
+_NAME = re.compile(PREFIX + "[a-z0-9_]{8}")
 AgentReport = Joining | Joined | SaveReport | WaitReport | HangReport | RankFailing | RankFailed | RankLeft
+
+
+class NoControlFolder(AllranksError):
+    """Raised when there is no folder for temporary files that this user can write."""
+
+
+def _parent_folder() -> str:
+    usual = tempfile.gettempdir()
+    is_short = len(usual) + len("/allranks-12345678/control") <= LONGEST_PATH
+    return usual if is_short else "/tmp"  # noqa: S108 - the folder in it is 0700
+
+
+def abandoned_folders() -> list[str]:
+    """Return the folders that launchers of this user have left behind: they were killed, and nobody serves the socket.
+
+    Folders of other users, and links, are left out.
+    """
+    try:
+        with os.scandir(_parent_folder()) as entries:
+            return [one.path for one in entries if _NAME.fullmatch(one.name) and _is_abandoned(one)]
+    except OSError:
+        return []
+
+
+def _is_abandoned(entry: os.DirEntry[str]) -> bool:
+    try:
+        about = entry.stat(follow_symlinks=False)
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+            probe.connect(os.path.join(entry.path, SOCKET))
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False  # none of ours, or one that is just made or removed
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +90,14 @@ class ControlSocket:
     def __init__(self, placement: Placement | None = None) -> None:
         self._placement = placement
         self.refused, self._last_refused, self._next_note = 0, b"", 1
-        usual = tempfile.gettempdir()
-        short = len(usual) + len("/allranks-12345678/control") <= LONGEST_PATH
-        self._folder = tempfile.mkdtemp(prefix="allranks-", dir=usual if short else "/tmp")  # noqa: S108 - it is 0700
-        self.path = os.path.join(self._folder, "control")
+        try:
+            self._folder = tempfile.mkdtemp(prefix=PREFIX, dir=_parent_folder())  # it is 0700
+        except OSError as error:
+            raise NoControlFolder(
+                f"a folder for the socket of this launcher cannot be made: {error.strerror}.",
+                remedy="Set TMPDIR to a folder that you can write to.",
+            ) from error
+        self.path = os.path.join(self._folder, SOCKET)
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._sock.bind(self.path)
         self.agents: dict[int, int] = {}  # rank -> the pid of the Python that reports for it

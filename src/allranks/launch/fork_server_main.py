@@ -180,7 +180,11 @@ class _ForkServer:
         for fd in (out, err, self._waker, self._wakened):
             os.close(fd)
         self._sock.close()
-        os.chdir(spawn.cwd)
+        try:
+            os.chdir(spawn.cwd)
+        except OSError as error:
+            os.write(2, f"allranks: rank {spawn.rank}: no folder {spawn.cwd}: {error.strerror}\n".encode())
+            os._exit(126)
         target = from_json(spawn.target)
         if self._zygote and not isinstance(target, Command):
             return True

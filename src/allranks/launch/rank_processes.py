@@ -22,6 +22,11 @@ class RankProcess:
     pid: int | None = None
     ended: Exited | None = None
 
+    @property
+    def seconds(self) -> float:
+        """How many seconds the process lived; 0 if it lives, or could not be started."""
+        return self.ended.when - self.started if self.ended and self.pid else 0.0
+
 
 class RankProcesses(dict[int, RankProcess]):
     """The processes of this host's ranks, by rank.

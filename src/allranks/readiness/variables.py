@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from allranks.findings import Row, ok, warning
 from allranks.names.variables import IMAGES, MEANT, NAMES, PLUGINS, nearest_variable
+from allranks.secret_values import mask_variables
 
 # These change the result, or how ranks communicate: they must be equal.
 _DECISIVE = ("JAX_", "XLA_", "TORCH_", "NCCL_", "GLOO_", "LIBTPU_", "FLAX_", "NVTE_", "CUBLAS_", "PYTORCH_")
@@ -73,4 +74,5 @@ def other_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _variables_with_prefixes(environ: Mapping[str, str], prefixes: Iterable[str]) -> dict[str, str]:
     start = tuple(prefixes)
-    return {name: environ[name] for name in sorted(environ) if name.startswith(start) and name not in _LOCAL}
+    chosen = {name: environ[name] for name in sorted(environ) if name.startswith(start) and name not in _LOCAL}
+    return mask_variables(chosen)

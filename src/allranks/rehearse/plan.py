@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from allranks.launch.job import Call, Command, Module, Script, Target
 from allranks.rehearse.fault import USUAL, Fault
 from allranks.rehearse.scenario import DEFAULT, Name, Scenario
+from allranks.secret_values import mask_arguments
 from allranks.settings import ConfigWrong
 
 
@@ -82,12 +83,12 @@ def replay_command(plan: Plan, scenario: Scenario) -> str:
         words.append(f"--global-batch-arg={plan.batch_option}")
     for option, paths in (("--local", plan.local), ("--shared", plan.shared)):
         words += [word for path in paths for word in (option, path)]
-    return shlex.join([*words, *_command(plan.target)])
+    return shlex.join(mask_arguments([*words, *_command(plan.target)]))
 
 
 def command_line(target: Target) -> str:
     """Return the words for a target after the options of ``allranks rehearse``."""
-    return shlex.join(_command(target))
+    return shlex.join(mask_arguments(_command(target)))
 
 
 def _command(target: Target) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """Sign each value in a store, so that only the ranks of the job decide what the job does.
 
 The stores of torch and JAX have no authentication: whoever reaches their port can list, read, set and delete keys. The
-launcher gives each rank a secret key in its environment. A value carries an HMAC over its key and its bytes. A value
-without a right one counts as missing, so a forged outcome or departure changes nothing. Who deletes keys, or puts
-others in their place, can still stop the job: the ranks then wait until their timeout.
+launcher gives each rank a secret in its environment. A value carries a signature (keyed BLAKE3) of its key and bytes.
+A value without a right one counts as missing, so a forged outcome or departure changes nothing. Who deletes keys, or
+puts others in their place, can still stop the job: the ranks then wait until their timeout.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
+
+from blake3 import blake3
 
 from allranks.errors import StoreError
 from allranks.world.failure_listener import HearingStore
@@ -52,7 +54,7 @@ class SignedStore:
     """
 
     def __init__(self, store: ServedStore, secret: bytes) -> None:
-        self._store, self._secret = store, secret
+        self._store, self._secret = store, blake3(secret).digest()
         self.refused = 0
 
     def set(self, key: str, value: bytes) -> None:
@@ -108,14 +110,19 @@ class SignedStore:
         self._store.leave(stop)
 
     def _sign(self, key: str, value: bytes) -> bytes:
-        return hmac.digest(self._secret, b"%b\0%b" % (key.encode(), value), "sha256")[:_SIGNATURE] + value
+        return self._signature(key, value) + value
+
+    def _signature(self, key: str, value: bytes) -> bytes:
+        state = blake3(key.encode() + b"\0", key=self._secret)
+        state.update(value)
+        return state.digest(_SIGNATURE)
 
     def _verify(self, key: str, signed: bytes | None) -> bytes | None:
         """Return the value that a rank of this job has signed; None, and count it, if nobody has."""
         if signed is None:
             return None
         value = signed[_SIGNATURE:]
-        if hmac.compare_digest(self._sign(key, value), signed):
+        if hmac.compare_digest(self._signature(key, value), signed[:_SIGNATURE]):
             return value
         self.refused += 1
         if self.refused & (self.refused - 1) == 0:  # at 1, 2, 4, 8, ...

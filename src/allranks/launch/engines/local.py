@@ -354,7 +354,7 @@ class _EventLoop:
                 rank.ended.wait_code if rank.ended else None,
                 stopped=number in end.stopped,
                 reported=end.reported.get(number),
-                seconds=rank.ended.when - rank.started if rank.ended and rank.pid else 0.0,
+                seconds=rank.seconds,
                 peak_bytes=rank.ended.peak_bytes if rank.ended else 0,
                 tail=self._console.tail(number),
             )

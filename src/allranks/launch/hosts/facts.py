@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from allranks.launch.job import Job, Script
+from allranks.secret_values import mask_arguments
 
 PACKAGES = ("allranks", "jax", "jaxlib", "torch")
 
@@ -44,4 +45,4 @@ def _versions() -> dict[str, str]:
 
 def command_of(job: Job) -> str:
     """Return the command that the ranks run, for people."""
-    return shlex.join(job.target.argv("python"))
+    return shlex.join(mask_arguments(job.target.argv("python")))

@@ -1,0 +1,86 @@
+"""Mask secrets in what allranks shows: values of variables and options whose name says so, and passwords in addresses.
+
+A name says so by one of its words (``WANDB_API_KEY``, ``--hf-token``, ``db.password``). Words of models do not:
+``pad_token``, ``max_tokens``. A secret under another name is not found, but for tokens of well-known services.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+
+MASK = "***"
+_WORDS = frozenset(["token", "secret", "secrets", "password", "passwd", "passphrase", "credential", "credentials"])
+_WORDS |= {"apikey", "authorization", "bearer"}
+# With "key": a "key" alone may be that of a column.
+_OF_KEYS = frozenset(["api", "access", "private", "secret", "auth", "encryption", "account", "job", "store", "signing"])
+# With "token": words of a model's vocabulary.
+_OF_TOKENS = frozenset(
+    ["pad", "eos", "bos", "unk", "sep", "cls", "mask", "image", "audio", "video", "start", "end", "stop", "special"]
+)
+_OF_TOKENS |= {"per", "next", "first", "last", "new", "prompt", "decoder", "forced"}
+_PARTS = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]+")
+_VALUE = r"""('[^']*'|"[^"]*"|[^\s'"]+)"""
+_ASSIGNED = re.compile(rf"(?<![\w.-])(-{{0,2}}[A-Za-z_][\w.-]*)(['\"]?(?:=|:\s+)){_VALUE}")
+_OPTION = re.compile(rf"(?<!\S)(--?[A-Za-z][\w.-]*)(\s+)(?!-){_VALUE}")
+_BEARER = re.compile(r"\b((?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
+_PASSWORD_IN_ADDRESS = re.compile(r"\b([a-z][a-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@", re.IGNORECASE)
+_TOKEN_IN_ADDRESS = re.compile(r"\b(https?://)[^\s/:@]{16,}@", re.IGNORECASE)
+_WELL_KNOWN = re.compile(
+    r"\b(?:hf_\w{16,}|sk-[\w-]{16,}|gh[opsur]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}"
+    r"|AKIA[0-9A-Z]{16}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,})"
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether the value of a variable or option with this name is a secret."""
+    words = [word.lower() for word in _PARTS.findall(name)]
+    for before, word in zip(["", *words], words, strict=False):
+        if word == "token" and before in _OF_TOKENS:
+            continue
+        is_key = (word in ("key", "keys") and before in _OF_KEYS) or (word == "pwd" and before)
+        if is_key or word in _WORDS or word.endswith(("password", "passwd")):
+            return words[-1] not in ("file", "path", "dir", "folder", "name", "id", "length", "len", "count", "size")
+    return False
+
+
+def mask_secrets(text: str) -> str:
+    """Return a text, e.g. a command line, with ``***`` in place of secrets."""
+    text = _PASSWORD_IN_ADDRESS.sub(rf"\1:{MASK}@", text)
+    text = _TOKEN_IN_ADDRESS.sub(rf"\1{MASK}@", text)
+    text = _BEARER.sub(rf"\1{MASK}", _WELL_KNOWN.sub(MASK, text))
+    return _OPTION.sub(_mask_value, _ASSIGNED.sub(_mask_value, text))
+
+
+def _mask_value(match: re.Match[str]) -> str:
+    return f"{match[1]}{match[2]}{MASK}" if is_secret_name(match[1]) else match[0]
+
+
+def mask_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a program with ``***`` for secrets: ``--token=x``, ``--token x``, ``TOKEN=x``.
+
+    Other arguments are as ``mask_secrets`` returns them.
+    """
+    shown = []
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        is_option = before.startswith("-") and "=" not in before and is_secret_name(before)
+        name, equals, _ = argument.partition("=")
+        if is_option and not argument.startswith("-"):
+            shown.append(MASK)
+        else:
+            shown.append(f"{name}={MASK}" if equals and is_secret_name(name) else mask_secrets(argument))
+    return shown
+
+
+def mask_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return variables with their values. Of a secret, a part of its digest is shown, so that other values differ."""
+    return {
+        name: f"{MASK} ({_digest(value)})" if is_secret_name(name) and value else mask_secrets(value)
+        for name, value in variables.items()
+    }
+
+
+def _digest(value: str) -> str:
+    """Return 16 bits of a value's digest: enough to distinguish values, too few to find one."""
+    return hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()[:4]
