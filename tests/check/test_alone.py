@@ -85,26 +85,6 @@ def test_what_one_process_does_is_silent(case: str) -> None:
         assert [finding.code for finding in outcome.findings] == expected
 
 
-@pytest.mark.parametrize(("size", "expected"), [("1", []), ("dist.get_world_size()", ["AR301"]), ("2", ["AR301"])])
-def test_a_model_is_wrapped_only_where_there_may_be_several(size: str, expected: list[str]) -> None:
-    """A benchmark that sets the size of its world to 1 wraps nothing."""
-    text = f"""
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
-
-def main(model, rows):
-    world_size = {size}
-    loader = DataLoader(rows, batch_size=8, shuffle=True)
-    if world_size > 1:
-        model = DistributedDataParallel(model)
-    for batch in loader:
-        model(batch)
-"""
-    found = check({"bench.py": text.encode()}, Settings(select=("AR301",))).findings
-    assert [f.code for f in found] == expected
-
-
 _MODEL = """\
 import torch
 import torch.distributed as dist

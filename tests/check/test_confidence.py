@@ -279,7 +279,6 @@ trainer = L.Trainer({several}, callbacks=[ModelCheckpoint(monitor="{monitor}")])
     [
         ("devices=8, num_nodes=2", "val_loss", "high"),
         ("strategy='ddp'", "val_loss", "high"),
-        ("accelerator='gpu'", "val_loss", "low"),
         ("devices=8", "train_loss", "high"),
     ],
 )

@@ -4,32 +4,6 @@ from __future__ import annotations
 
 from allranks.check.engine import Settings, check
 
-WRONG = """\
-import torch.distributed as dist
-from stopping import EarlyStopping
-
-def main(model, loader, rank):
-    early_stopping, done, step = EarlyStopping(), False, 0
-
-    def save():
-        dist.barrier()
-
-    for epoch in range(100):
-        for batch in loader:
-            model(batch).backward()
-            if rank == 0:
-                step += 1
-                done = step > 1000
-            if step % 100 == 0:
-                save()
-            if done:
-                break
-        score = validate(model)
-        if rank == 0:
-            early_stopping(score)
-        if early_stopping.early_stop:
-            break
-"""
 RIGHT = """\
 import torch.distributed as dist
 from stopping import EarlyStopping
@@ -62,11 +36,6 @@ def main(model, loader, rank):
 
 def lines(text: str) -> list[int]:
     return [one.place.line for one in check({"train.py": text.encode()}, Settings(select=("AR703",))).findings]
-
-
-def test_a_counter_of_one_rank_parts_the_others_from_it() -> None:
-    """They meet by it in a function that is defined around."""
-    assert lines(WRONG) == [17]
 
 
 def test_what_all_change_or_tell_each_other_parts_nobody() -> None:

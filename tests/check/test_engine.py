@@ -278,13 +278,6 @@ def test_what_cannot_be_read_is_a_finding(text: str) -> None:
     assert [f.code for f in check(sources, Settings(select=("AR9", "AR101"))).findings] == ["AR900", "AR101"]
 
 
-@pytest.mark.parametrize("coding", ["rot13", "base64", "no-such-coding"])
-def test_a_file_in_no_encoding_of_text_is_one_finding(coding: str) -> None:
-    save = HEAD + "import torch\ntorch.save({}, 'a.pt')\n"
-    sources = {"a.py": f"# coding: {coding}\nvzcbeg bf\n".encode(), "b.py": save.encode()}
-    assert [f.code for f in check(sources, Settings(select=("AR9", "AR101"))).findings] == ["AR900", "AR101"]
-
-
 def test_the_rank_given_counts_in_a_call_too_many() -> None:
     """A function that is called in more ways than are looked at: a rank of -1 still switches its waits off."""
     text = """

@@ -121,11 +121,11 @@ def test_a_hook_runs_in_all_processes() -> None:
 )
 def test_a_file_is_written_by_who_finds_none(asks: str, expected: str) -> None:
     """Who writes without looking does so once more, at the same time as others; a folder is gone before they begin."""
-    codes = ("AR101", "AR102", "AR405")
+    codes = ("AR101", "AR102")
     one = {"train.py": WRITING.format(asks)}
-    assert found(one, codes) == [("AR405", "low"), ("AR101", expected), ("AR102", expected)]
+    assert found(one, codes) == [("AR101", expected), ("AR102", expected)]
     torchrun = {**one, "README.md": "torchrun train.py\n"}
-    assert found(torchrun, codes) == [("AR405", "high"), ("AR101", "high"), ("AR102", "high")]
+    assert found(torchrun, codes) == [("AR101", "high"), ("AR102", "high")]
 
 
 @pytest.mark.parametrize(("asks", "expected"), [("if not os.listdir('runs')", "low"), ("if True", "high")])

@@ -12,7 +12,6 @@ import sys
 import torch.distributed as dist
 
 """
-MAKE = "if not os.path.exists({0}):\n    os.makedirs({0})\n"
 
 
 def lines(body: str) -> list[int]:
@@ -117,26 +116,3 @@ open(args.logs + f"/{args.rank}.log", "w")
     assert [one.place.line for one in findings] == [5]
     waits = text.replace("open(", "dist.barrier()\nopen(")
     assert not check({"train.py": waits.encode()}, Settings(select=("AR405",))).findings
-
-
-LISTS = """\
-import os
-from accelerate import PartialState
-from transformers import AutoModel
-
-def main(folder, name):
-    state = PartialState()
-    if state.is_main_process:
-        os.makedirs(folder, exist_ok=True)
-    model = {makes}(name)
-    print(os.listdir(folder))
-
-main("runs", "model")
-"""
-
-
-@pytest.mark.parametrize(("makes", "confidence"), [("AutoModel.from_pretrained", "low"), ("str", "high")])
-def test_a_folder_is_there_when_a_pretrained_model_is_loaded(makes: str, confidence: str) -> None:
-    """Mostly: rank 0 makes it at once."""
-    findings = check({"train.py": LISTS.format(makes=makes).encode()}, Settings(select=("AR405",))).findings
-    assert [(one.place.line, one.confidence) for one in findings] == [(10, confidence)]

@@ -36,25 +36,6 @@ def found(code: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("before", "through", "behind", "told"),
-    [
-        ("", "pass", "pass", "loss"),
-        ("", "pass", "pass", LOSS),
-        ("", "pass", "pass", "jax.lax.pmean({'loss': loss, 'lr': schedule(state.step), **aux}, 'd')"),
-        ("", "pass", "pass", "jax.lax.all_gather(aux, 'd')"),
-        ("", "grads = jax.tree.map(lambda g: g.astype('float32'), grads)", "pass", LOSS),
-        ("", "pass", "state = state.replace(batch_stats=jax.lax.pmean(state.batch_stats, 'd'))", LOSS),
-        ("", "pass", "state = process(state)", LOSS),
-        ("average = jax.pmap(lambda x: jax.lax.pmean(x, 'x'), 'x')  # of batch_stats\n\n\n", "pass", "pass", LOSS),
-    ],
-)
-def test_averages_of_measures_train_nothing(before: str, through: str, behind: str, told: str) -> None:
-    """Whatever is averaged but gradients, updates or parameters leaves the devices with models of their own."""
-    code = STEP.format(before=before, through=through, behind=behind, told=told)
-    assert found(code) == [code[: code.index("tx.update")].count("\n") + 1]
-
-
-@pytest.mark.parametrize(
     ("before", "through", "behind"),
     [
         ("", "grads = jax.lax.pmean(grads, 'd')", "pass"),
@@ -74,25 +55,6 @@ def test_averages_of_measures_train_nothing(before: str, through: str, behind: s
 def test_gradients_that_are_brought_together_are_left_alone(before: str, through: str, behind: str) -> None:
     """In the step, in a helper, in another file, or the parameters afterwards."""
     assert found(STEP.format(before=before, through=through, behind=behind, told=LOSS)) == []
-
-
-def test_the_check_of_shard_map_refuses_parameters_that_differ() -> None:
-    """With the check on, the sum over the devices is a part of the gradient."""
-    code = """\
-import jax
-from jax.sharding import PartitionSpec as P
-
-
-def step(params, x):
-    grads = jax.grad(loss_fn)(params, x)
-    return jax.tree.map(lambda p, g: p - g, params, grads)
-
-
-run = jax.shard_map(step, mesh=mesh, in_specs=(P(), P("d")), out_specs=P(){how})
-"""
-    assert found(code.replace("{how}", ", check_vma=False")) == [7]
-    assert found(code.replace("{how}", "")) == []
-    assert found(code.replace("{how}", ", check_vma=False").replace('(P(), P("d"))', '(P("d"), P("d"))')) == []
 
 
 BESIDE = """\
@@ -126,11 +88,3 @@ class Trainer:
 def test_a_model_is_wrapped_in_another_or_by_others() -> None:
     """Nothing is said of a part of a wrapped model, and of what another function gives back, which may wrap it."""
     assert found(BESIDE.replace("{pair}", "Pair(self.critic)")) == []
-
-
-def test_one_model_of_an_object_is_not_wrapped() -> None:
-    """Told where its optimizer is made; not where it is never stepped, or the file averages gradients by itself."""
-    apart = BESIDE.replace("{pair}", "Pair()")
-    assert found(apart) == [15]
-    assert found(apart.replace("scaler.step(self.opt_c)", "pass")) == []
-    assert found(apart + "\n\ndef average_gradients(model):\n    ...\n") == []

@@ -28,13 +28,6 @@ from dataclasses import dataclass, field
 class Host:
     gpus: int = field(default_factory=torch.cuda.device_count)
 """
-PROPERTY = """\
-import torch
-class Host:
-    @property
-    def gpus(self):
-        return torch.cuda.device_count()
-"""
 OF_THE_JOB = """\
 import torch, torch.distributed as dist
 class Host:
@@ -71,11 +64,6 @@ def found(code: str, **files: str) -> list[tuple[str, int]]:
     return [(f.place.path, f.place.line) for f in check(sources, Settings(select=(code,))).findings]
 
 
-@pytest.mark.parametrize("settings", [FIELD, PROPERTY])
-def test_the_gpus_of_this_host_are_those_wherever_their_number_is_kept(settings: str) -> None:
-    assert found("AR303", train=SAMPLES, settings=settings) == [("train.py", 7)]
-
-
 def test_the_gpus_of_this_host_stand_in_for_the_job_where_there_is_none() -> None:
     assert found("AR303", train=SAMPLES, settings=OF_THE_JOB) == []
 
@@ -83,12 +71,6 @@ def test_the_gpus_of_this_host_stand_in_for_the_job_where_there_is_none() -> Non
 def test_who_joins_the_gpus_of_this_host_has_no_others() -> None:
     alone = SAMPLES.replace('"gloo")', '"gloo", rank=0, world_size=settings.Host().gpus)')
     assert found("AR303", train=alone, settings=FIELD) == []
-
-
-def test_rows_are_shared_out_by_a_property_in_another_file() -> None:
-    rows = PROPERTY.replace("torch.cuda", "self.batch_size // torch.cuda")
-    assert found("AR606", train=SAMPLES, settings=rows) == [("settings.py", 5)]
-    assert found("AR606", train="import settings\nprint(settings.Host().gpus)\n", settings=rows) == []
 
 
 def test_the_default_of_an_option_is_what_each_process_finds() -> None:

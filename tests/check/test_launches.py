@@ -210,29 +210,6 @@ def test_programs_of_which_a_launcher_starts_several_processes(text: str, togeth
     assert [f.code for f in check(sources, Settings(select=("AR101",))).findings] == (["AR101"] if together else [])
 
 
-PARTED = """\
-import torch.distributed as dist
-from monai.data import partition_dataset
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
-
-def prepare(files):
-    return DataLoader(Cached(data=files), batch_size=2, shuffle=True)
-
-def main(files, model):
-    loader = prepare(PART)
-    train_loader = DataLoader(stream_of("train"), batch_size=None)
-    return DistributedDataParallel(model), loader, train_loader
-"""
-
-
-@pytest.mark.parametrize(("part", "lines"), [("files", [7]), ("partition_dataset(files)[dist.get_rank()]", [])])
-def test_data_that_was_dealt_out_before(part: str, lines: list[int]) -> None:
-    """The loader gets the part of its process; and what makes its own batches may deal itself out."""
-    sources = {"train.py": PARTED.replace("PART", part).encode()}
-    assert [one.place.line for one in check(sources, Settings(select=("AR301",))).findings] == lines
-
-
 @pytest.mark.parametrize(("processes", "confidence"), [(1, "low"), (2, "high")])
 def test_nobody_waits_in_a_program_that_scripts_start_as_one_process(processes: int, confidence: str) -> None:
     text = "import torch.distributed as dist\n\ndist.init_process_group('nccl')\n"

@@ -26,12 +26,6 @@ def lines(**parts: str) -> list[int]:
     return [finding.place.line for finding in findings]
 
 
-@pytest.mark.parametrize("shards", ["ShardByJaxProcess(drop_remainder=True)", "ShardOptions(0, 2)"])
-def test_a_listing_whose_rows_are_dealt_out_by_number_is_found(shards: str) -> None:
-    """Row 7 stands in another file on another host."""
-    assert lines(shards=shards) == [6]
-
-
 @pytest.mark.parametrize(
     "parts",
     [

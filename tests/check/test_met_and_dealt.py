@@ -14,61 +14,6 @@ def _found(text: str, *codes: str) -> list[str]:
     return [finding.code for finding in report.findings]
 
 
-@pytest.mark.parametrize(("sorts", "found"), [("sorted(files)", []), ("list(files)", ["AR307"])])
-def test_files_that_are_sorted_in_a_dictionary_are_dealt_out_in_order(sorts: str, found: list[str]) -> None:
-    text = f"""
-        import glob
-        import os
-        import torch.distributed as dist
-
-        def files_of(args):
-            by_name = {{}}
-            for name, pattern in args.data:
-                files = glob.glob(pattern)
-                by_name[name] = files
-            for name, files in by_name.items():
-                by_name[name] = {sorts}
-            mine = {{}}
-            for name, files in by_name.items():
-                mine[name] = files[dist.get_rank() :: dist.get_world_size()]
-            return mine
-        """
-    assert _found(text, "AR307") == found
-
-
-@pytest.mark.parametrize(("other", "found"), [("dist.barrier()", []), ("print('later')", ["AR405"])])
-def test_rank_0_meets_the_others_where_it_is_alone(other: str, found: list[str]) -> None:
-    text = f"""
-        import os
-        import torch
-        import torch.distributed as dist
-
-        def save(model, folder, group):
-            if dist.get_rank() == 0:
-                os.makedirs(folder, exist_ok=True)
-                dist.barrier()
-            elif model is not None:
-                {other}
-            torch.save(model, folder + f"/part-{{dist.get_rank()}}.pt")
-        """
-    assert _found(text, "AR405") == found
-
-
-@pytest.mark.parametrize(("address", "found"), [("'localhost'", []), ("head", ["AR306"])])
-def test_processes_that_meet_on_this_host_have_no_others(address: str, found: list[str]) -> None:
-    text = f"""
-        import os
-        import torch.distributed as dist
-
-        def run(local_rank, work, head):
-            os.environ["MASTER_ADDR"] = {address}
-            os.environ["RANK"] = str(local_rank)
-            dist.init_process_group("nccl")
-            work()
-        """
-    assert _found(text, "AR306") == found
-
-
 @pytest.mark.parametrize(("number", "found"), [("rank", []), ("name", ["AR102"])])
 def test_the_group_of_all_knows_the_rank(number: str, found: list[str]) -> None:
     text = f"""
@@ -166,28 +111,3 @@ def test_a_step_of_horovods_optimizer_averages_gradients(made: str, found: list[
         main(get(), [1])
         """
     assert _found(text, "AR201") == found
-
-
-DEALS = """\
-import torch.distributed as dist
-from dgl.dataloading import GraphDataLoader
-from torch.nn.parallel import DistributedDataParallel as DDP
-
-
-def main(model, graphs):
-    dist.init_process_group("nccl")
-    model = DDP(model)
-    for graph in GraphDataLoader(graphs, shuffle=True{more}):
-        model(graph).backward()
-
-
-main(make_model(), make_graphs())
-"""
-
-
-@pytest.mark.parametrize(
-    ("more", "found"),
-    [(", use_ddp=dist.get_world_size() > 1", []), (", use_ddp=False", ["AR301"]), ("", ["AR301"])],
-)
-def test_a_loader_of_graphs_deals_out_if_it_is_told_to(more: str, found: list[str]) -> None:
-    assert _found(DEALS.format(more=more), "AR301") == found

@@ -33,26 +33,3 @@ def test_on_one_host_the_rank_there_is_that_in_the_job(address: str, found: list
     """Whoever sets MASTER_ADDR to his own host meets nobody of another one."""
     sources = {"train.py": JOINS.format(address=address).encode()}
     assert [f.code for f in check(sources, Settings(select=("AR306",))).findings] == found
-
-
-SEEDS = (
-    NODES
-    + """
-import os
-import random
-import torch.distributed as dist
-
-local_rank = int(os.environ["LOCAL_RANK"])
-dist.init_process_group("nccl")
-rows = Rows(rank=local_rank)
-seen = {what}
-random.seed(7 + seen)
-"""
-)
-
-
-@pytest.mark.parametrize(("what", "found"), [("rows.get_iteration()", []), ("int(local_rank)", ["AR306"])])
-def test_what_an_object_says_that_has_the_rank_is_no_rank(what: str, found: list[str]) -> None:
-    """A seed with how far an iterator has come."""
-    sources = {"train.py": SEEDS.format(what=what).encode()}
-    assert [f.code for f in check(sources, Settings(select=("AR306",))).findings] == found

@@ -12,52 +12,6 @@ def _told(code: str, text: str, **others: str) -> list[tuple[int, str]]:
     return [(f.place.line, f.confidence) for f in check(raw, Settings(select=(code,))).findings]
 
 
-SPAWNED = """\
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-
-def work(rank, world):
-    dist.init_process_group("nccl", rank=rank, world_size=world)
-    model = DistributedDataParallel(Model().to(rank), device_ids=[rank])
-    {then}
-
-if __name__ == "__main__":
-    torch.multiprocessing.spawn(work, args=(8,), nprocs=8)
-"""
-
-
-@pytest.mark.parametrize(
-    ("then", "sure"),
-    [
-        ("dist.barrier()", "low"),
-        ("x = torch.ones(1).to(rank)", "low"),
-        ("x = torch.ones(1).cuda()", "high"),
-        ("x = torch.ones(1, device='cuda')", "high"),
-        ("dist.all_gather_object(told, 1)", "high"),
-        ("torch.cuda.synchronize()", "high"),
-    ],
-)
-def test_who_names_its_gpu_by_number_wherever_it_puts_something(then: str, sure: str) -> None:
-    assert _told("AR605", SPAWNED.format(then=then)) == [(6, sure)]
-
-
-IN_JOB = """\
-# {how}
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("nccl")
-torch.cuda.set_device(dist.get_rank())
-"""
-
-
-def test_a_file_that_says_that_it_is_started_on_one_host() -> None:
-    assert _told("AR605", IN_JOB.format(how="torchrun --nproc_per_node=8 train.py")) == [(6, "low")]
-    assert _told("AR605", IN_JOB.format(how="torchrun --nnodes 2 --nproc_per_node=8 train.py")) == [(6, "high")]
-    assert _told("AR605", IN_JOB.format(how="Trains.")) == [(6, "high")]
-
-
 def test_devices_that_jax_only_simulates_are_of_one_process() -> None:
     head = "import os\nimport jax.numpy as jnp\n\ndef main(args):\n    os.environ['JAX_PLATFORMS'] = 'cpu'\n"
     many = "    os.environ['XLA_FLAGS'] = f'--xla_force_host_platform_device_count={args.devices}'\n"
@@ -84,47 +38,6 @@ def test_workers_that_draw_nothing_draw_nothing_alike() -> None:
     assert _told("AR701", LOADER, data=ROWS.format("random.choice(self.rows[at])")) == [(7, "high")]
 
 
-TRAINER = """\
-import torch
-import torch.distributed as dist
-
-class Trainer:
-    def __init__(self, args):
-        {first}
-        self.model = torch.nn.Linear(2, 2)
-
-    def step(self):
-        for p in self.model.parameters():
-            dist.all_reduce(p.grad)
-"""
-
-
-def test_a_class_that_refuses_to_be_one_of_several_averages_nothing() -> None:
-    refuses = "if args.world_size > 1:\n            raise NotImplementedError('one process')"
-    assert _told("AR702", TRAINER.format(first=refuses)) == []
-    assert _told("AR702", TRAINER.format(first="self.size = args.world_size")) == [(11, "high")]
-
-
-SEED = """\
-import os
-import jax
-import numpy as np
-
-jax.distributed.initialize()
-
-def make_seed():
-    seed = np.int64(int.from_bytes(os.urandom(4), "big"))
-    return {made}
-
-key = jax.random.PRNGKey(make_seed())
-"""
-
-
-def test_a_seed_that_is_added_up_over_all_is_the_same_on_all() -> None:
-    assert _told("AR702", SEED.format(made="jax.shard_map(lambda x: jax.lax.psum(x, 'd'), mesh=mesh)(seed)")) == []
-    assert _told("AR702", SEED.format(made="seed")) == [(11, "high")]
-
-
 SAVED = """\
 import torch.distributed as dist
 from transformers import AutoModel
@@ -141,34 +54,6 @@ model.save_pretrained("out"{how})
 )
 def test_a_model_whose_weights_another_saves_or_whose_ranks_have_shards(how: str, found: list[tuple[int, str]]) -> None:
     assert _told("AR101", SAVED.format(how=how)) == found
-
-
-LOADED = """\
-import torch
-import torch.distributed as dist
-from data import load_{what}
-
-def main(path):
-    dist.init_process_group("nccl")
-    model = torch.nn.Linear(2, 2).cuda()
-    optimizer = torch.optim.SGD(model.parameters())
-    state = load_{what}(path)
-    optimizer.load_state_dict(torch.load("last.pt", map_location="cpu"))
-    return state
-
-if __name__ == "__main__":
-    main("a.pkl")
-"""
-
-
-def test_what_is_read_as_data_goes_to_no_optimizer() -> None:
-    def found(what: str, helps: str = "") -> list[tuple[int, str]]:
-        data = f"import torch\n{helps}\ndef load_{what}(path):\n    return torch.load(path)\n"
-        return _told("AR504", LOADED.format(what=what), data=data)
-
-    assert found("dataset") == []
-    assert found("last") == [(4, "high")]
-    assert found("last", "import adaptdl.torch\n") == []
 
 
 WRITES = """\

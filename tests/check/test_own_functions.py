@@ -36,20 +36,6 @@ def main(scores):
 
 main([])
 """
-SEEDS = """
-import torch
-import torch.distributed as dist
-
-def seed_all(*parts):
-    torch.manual_seed({seed})
-
-dist.init_process_group("nccl")
-seed_all(3, dist.get_rank())
-for images in loader:
-    noise = torch.randn_like(images)
-    loss = model(images + noise)
-    loss.backward()
-"""
 STOPS = """
 import math, sys
 import misc
@@ -106,11 +92,6 @@ def codes(files: dict[str, str], *select: str) -> list[str]:
 def test_a_function_for_the_number_of_processes_says_that_there_are_several(several: str, found: list[str]) -> None:
     files = {"world.py": WORLD, "train.py": GATHERS.format(several=several)}
     assert codes(files, "AR102") == found
-
-
-@pytest.mark.parametrize(("seed", "found"), [("hash(parts) % 1000", []), ("parts[1]", []), ("7", ["AR701"])])
-def test_a_seed_made_of_all_that_a_function_is_given_is_this_process_own(seed: str, found: list[str]) -> None:
-    assert codes({"train.py": SEEDS.format(seed=seed)}, "AR701") == found
 
 
 @pytest.mark.parametrize(

@@ -43,17 +43,6 @@ def found(seeds: str, first: str = "pass", model: str = "pass") -> list[int]:
     return [one.place.line for one in findings]
 
 
-@pytest.mark.parametrize("seeds", ["set_seed(42)", "set_seed(seed=42)", "set_seed(42 + dist.get_rank())"])
-def test_a_helper_that_adds_the_rank_seeds_each_process_apart(seeds: str) -> None:
-    """What is imported and not used, or named in a comment, wraps nothing."""
-    assert found(seeds, first="seed = seed + dist.get_rank()") == [19]
-
-
-def test_a_seed_that_is_passed_with_the_rank_in_it_is_apart() -> None:
-    """The seeds of other generators are the same, and draw no parameter."""
-    assert found("set_seed(42 + dist.get_rank())") == [19]
-
-
 @pytest.mark.parametrize(
     ("seeds", "model"),
     [

@@ -16,48 +16,6 @@ def lines(text: str) -> list[int]:
     return [f.place.line for f in found if "padded" in f.message]
 
 
-TOO_LITTLE = {
-    "a sampler by length": (
-        """
-        import math
-        class ByLength:
-            def __iter__(self):
-                order = []
-                for length, members in self.groups.items():
-                    lacking = math.ceil(len(members) / self.num_replicas) * self.num_replicas - len(members)
-                    members += members[:lacking]
-                    order.extend(members[self.rank : len(members) : self.num_replicas])
-                return iter(order)
-        """,
-        8,
-    ),
-    "a function over buckets": (
-        """
-        import torch.distributed as dist
-        def mine(buckets):
-            rank, count = dist.get_rank(), dist.get_world_size()
-            chosen = []
-            for rows in buckets:
-                rows = rows + rows[: -len(rows) % count]
-                chosen.append(rows[rank::count])
-            return chosen
-        """,
-        7,
-    ),
-    "with extend": (
-        """
-        import torch.distributed as dist
-        def mine(buckets, size):
-            rank, count = dist.get_rank(), dist.get_world_size()
-            chosen = []
-            for rows in buckets.values():
-                rows.extend(rows[: size - len(rows)])
-                chosen += rows[rank::count]
-            return chosen
-        """,
-        7,
-    ),
-}
 ENOUGH = {
     "as many times as it takes": """
         import torch.distributed as dist
@@ -89,13 +47,6 @@ ENOUGH = {
             return chosen
         """,
 }
-
-
-@pytest.mark.parametrize("what", TOO_LITTLE)
-def test_a_small_group_is_padded_too_little(what: str) -> None:
-    """A slice gives no more than there is."""
-    text, line = TOO_LITTLE[what]
-    assert lines(text) == [line]
 
 
 @pytest.mark.parametrize("what", ENOUGH)

@@ -6,7 +6,6 @@ import pytest
 
 from allranks.check.engine import Settings, check
 
-JOINS = "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
 CONTEXT = """\
 import torch.distributed as dist
 from contextlib import nullcontext
@@ -132,28 +131,6 @@ FAILS = [
     ("return False", "print('saved')", "high"),
     ("return False", "dist.all_reduce(state)", "high"),
 ]
-SHARD = """\
-import torch.distributed as dist
-from datasets import load_dataset
-from trainer import Trainer
-
-dist.init_process_group("nccl")
-rows = load_dataset("lines"{how})
-{deals}
-Trainer(rows, make_model()).fit()
-"""
-TRAINER = """\
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader
-
-class Trainer:
-    def __init__(self, rows, model):
-        self.rows, self.model = rows, DDP(model)
-
-    def fit(self):
-        for batch in DataLoader(self.rows, batch_size=8, shuffle=True):
-            self.model(batch)
-"""
 CUT = """\
 import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
@@ -176,12 +153,6 @@ CUTS = [
     ("fully_shard(model)", "pass", True),
     ("fully_shard(model)", "fully_shard(model)", True),
     ("pass", "fully_shard(load())", True),
-]
-# Of the rows that a trainer is given: how they are read, what is done with them, and whether all processes have all.
-SHARDS = [
-    ("", "rows = rows.shard(dist.get_world_size(), dist.get_rank())", False),
-    ("", "rows = rows.shard(10, 0)", True),
-    (", cache_dir=f'cache/{dist.get_rank()}'", "", True),
 ]
 
 
@@ -213,12 +184,6 @@ def test_sides_with_the_same_calls_in_other_loops_are_of_low_confidence(answer: 
 @pytest.mark.parametrize(("leaves", "follows", "sure"), FAILS)
 def test_who_fails_meets_those_who_go_on(leaves: str, follows: str, sure: str) -> None:
     assert [sure for _, _, sure in found(FAILING.format(leaves=leaves, follows=follows), "AR210")] == [sure]
-
-
-@pytest.mark.parametrize(("how", "deals", "whole"), SHARDS)
-def test_a_trainer_is_given_the_part_of_its_process(how: str, deals: str, whole: bool) -> None:
-    sources = {"trainer.py": TRAINER.encode(), "train.py": SHARD.format(how=how, deals=deals).encode()}
-    assert bool(check(sources, Settings(select=("AR301",))).findings) == whole
 
 
 @pytest.mark.parametrize(("first", "then", "parts"), CUTS)

@@ -303,14 +303,6 @@ PLANTED: dict[str, tuple[Files, str, str, str, tuple[str, ...], str]] = {
         ("AR308",),
         "AR308 lib/data.py",
     ),
-    "a seed of its own, from elsewhere": (
-        TORCH,
-        "train.py",
-        "loader(args.data, args.seed, rank(), world())",
-        "loader(args.data, os.getpid(), rank(), world())",
-        ("AR308",),
-        "AR308 lib/data.py",
-    ),
     "every rank logs": (
         TORCH,
         "train.py",
@@ -327,14 +319,6 @@ PLANTED: dict[str, tuple[Files, str, str, str, tuple[str, ...], str]] = {
         ("AR105",),
         "AR105 lib/checkpoint.py, AR105 lib/logs.py",
     ),
-    "the rank on the node": (
-        TORCH,
-        "train.py",
-        "args.seed, rank(),",
-        'args.seed, int(os.environ["LOCAL_RANK"]),',
-        (),
-        "AR306 lib/data.py",
-    ),
     "no device bound": (
         TORCH,
         "lib/ranks.py",
@@ -342,14 +326,6 @@ PLANTED: dict[str, tuple[Files, str, str, str, tuple[str, ...], str]] = {
         '    dist.init_process_group("nccl")\n    dist.barrier()\n    torch.cuda.set_device(device)\n',
         (),
         "AR605 lib/ranks.py",
-    ),
-    "nobody joins": (
-        TORCH,
-        "lib/ranks.py",
-        '    dist.init_process_group("nccl")\n',
-        "",
-        (),
-        "AR601 train.py",
     ),
     "a folder made at import": (
         TORCH,
@@ -398,14 +374,6 @@ PLANTED: dict[str, tuple[Files, str, str, str, tuple[str, ...], str]] = {
         "    print(jax.devices())\n    jax.distributed.initialize()\n",
         (),
         "AR602 main.py",
-    ),
-    "files left over": (
-        JAX,
-        "job/data.py",
-        EACH,
-        "return names[jax.process_index() :: jax.process_count()]",
-        ("AR304",),
-        "AR304 job/data.py",
     ),
     "files in no order": (
         JAX,

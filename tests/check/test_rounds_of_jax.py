@@ -27,42 +27,11 @@ for name in {over}:
     total += step(x)[0]
     {ends}
 """
-HANDED = """\
-import jax
-import numpy as np
-from flax import jax_utils
-
-
-def own(files):
-    return files[jax.process_index() :: jax.process_count()]
-
-
-def batches(files, size):
-    for name in files:
-        x = np.load(name)
-        for at in range(0, len(x) - size + 1, size):
-            yield x[at : at + size]
-
-
-
-def total({name}, state, files):
-    right = 0
-    for x in batches(own(files), 8){more}:
-        right += int({taken}({name}(state, x)))
-    return right
-"""
 
 
 def found(text: str) -> list[int]:
     findings = check({"train.py": text.encode()}, Settings(select=("AR304",))).findings
     return [finding.place.line for finding in findings]
-
-
-def test_a_loop_over_what_may_be_uneven_takes_uneven_steps() -> None:
-    """Decorated, by the names of the part, and with what stands around the loop's source."""
-    how = {"reduced": "jax.lax.psum(x.sum(), 'd')", "cut": "", "ends": "pass"}
-    for over in ("part", "sorted(part)", "tqdm(part)", "files[jax.process_index() :: jax.process_count()]"):
-        assert found(STEP.format(over=over, **how)) in ([14], [16], [14, 16])
 
 
 @pytest.mark.parametrize(
@@ -78,10 +47,3 @@ def test_rounds_that_are_even_or_meet_nobody_are_left_alone(how: dict[str, str])
     """What is cut, counted or left, and a step that no other device has a part in."""
     plain = {"reduced": "jax.lax.psum(x.sum(), 'd')", "cut": "", "ends": "pass", "over": "part"}
     assert found(STEP.format(**{**plain, **how})) == []
-
-
-def test_a_step_that_is_handed_over_is_known_by_its_name_and_its_copies() -> None:
-    """``p_eval`` whose result is the same on all devices has asked all of them."""
-    assert found(HANDED.format(name="p_eval", more="", taken="jax_utils.unreplicate")) == [7]
-    assert found(HANDED.format(name="p_eval", more="", taken="np.sum")) == []
-    assert found(HANDED.format(name="score", more="", taken="jax_utils.unreplicate")) == []

@@ -87,10 +87,10 @@ def test_the_repaired_generator_is_clean() -> None:
     assert codes(fixed, select=("AR309",)) == set()
 
 
-def test_a_partial_load_that_nobody_looks_at_is_found_when_asked_for() -> None:
-    """AR502 is opt-in: weights that are partial on purpose are loaded in the same way."""
-    assert codes(DISCARDED, select=("AR502",)) == {"AR502"}
-    assert "AR502" not in codes(DISCARDED)
+def test_a_partial_load_that_nobody_looks_at_is_found() -> None:
+    """With high confidence where the program trains on several ranks."""
+    (finding,) = check({"train.py": DISCARDED.encode()}, Settings(select=("AR502",))).findings
+    assert finding.place.line == 4
 
 
 def test_a_result_that_is_tested_is_a_result_that_is_looked_at() -> None:

@@ -195,11 +195,6 @@ CASES: dict[str, tuple[Files, tuple[str, ...], list[str]]] = {
     ),
     "every process starts a run": ({"train.py": WANDB.format(gate="")}, (), ["AR103"]),
     "one process starts a run": ({"train.py": WANDB.format(gate="if jax.process_index() == 0: ")}, (), []),
-    "all read the same": (
-        {"train.py": SHARDED.format(more="", loop="for item in data:\n        yield tokenizer.encode(item)")},
-        ("AR3",),
-        ["AR305"],
-    ),
     "i modulo N": ({"train.py": SHARDED.format(more="", loop=MODULO)}, ("AR3",), ["AR304"]),
     "split by the library": (
         {

@@ -73,18 +73,6 @@ def test_a_framework_that_calls_on_one_rank_is_told() -> None:
     assert parted(text) == [(6, why, 5, f"the ranks diverge here: {why}")]
 
 
-def test_a_model_inside_a_wrapper_is_told_as_what_it_is() -> None:
-    """No name of the checker's own stands in a message."""
-    text = f"""{JOINED}
-import torch
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
-if rank == 0:
-    model.module.load_state_dict(torch.load("last.pt"))
-"""
-    says = {one.message for one in found(text, "AR501")}
-    assert "model.module is loaded on rank 0 only, and never sent to the others" in says
-
-
 def on_cluster(text: str, code: str) -> list[tuple[int, str]]:
     """Return where a code is found, and what is said of the cluster and of what to do."""
     return [(one.place.line, f"{one.cluster} {one.advice}") for one in found(text, code)]
@@ -257,43 +245,6 @@ def test_a_link_is_made_and_not_deleted() -> None:
             " the others raise FileNotFoundError, or remove what was written since.",
         ),
     ]
-
-
-def test_a_stream_is_not_told_to_take_a_sampler() -> None:
-    """A loader raises ValueError for a sampler beside an IterableDataset."""
-    text = """
-        import torch
-        import torch.distributed as dist
-        from torch.nn.parallel import DistributedDataParallel as DDP
-        from torch.utils.data import DataLoader, IterableDataset
-        class Lines(IterableDataset):
-            def __iter__(self):
-                yield from open("corpus.txt")
-        def main(model):
-            dist.init_process_group("nccl")
-            model = DDP(model)
-            for batch in DataLoader(Lines(), 32):
-                model(batch).backward()
-        """
-    (one,) = found(text, "AR301")
-    assert "Sampler" not in one.advice
-    assert one.advice.startswith("Give each process and worker its part")
-
-
-def test_restored_on_process_0_is_told_in_the_words_of_jax() -> None:
-    """No DDP in a program of JAX."""
-    text = """
-        import jax
-        from flax.training import checkpoints
-        def main(state, step, folder, batches):
-            if jax.process_index() == 0:
-                state = checkpoints.restore_checkpoint(folder, state)
-            for batch in batches:
-                state = step(state, batch)
-        """
-    (one,) = found(text, "AR501")
-    assert "DDP" not in one.advice
-    assert "broadcast_one_to_all" in one.advice
 
 
 def test_a_group_is_made_by_all() -> None:

@@ -209,21 +209,3 @@ dump("a")
 
 def test_a_property_called_rank_is_one_where_nothing_more_is_known() -> None:
     assert _found({"train.py": f"from elsewhere import who\n{JOIN}\n{HOOK}"}) == []
-
-
-FIRST = "import os\n\n\ndef is_first():\n    return int(os.environ['RANK']) == 0\n"
-IMPORTING = f"import utils\n\n\n{KEEPER.replace('is_first()', 'utils.is_first()')}"
-
-
-@pytest.mark.parametrize(
-    ("ends", "found"), [("", []), ("\nif __name__ == '__main__':\n    keep('', 'a')\n", ["AR102"])]
-)
-def test_a_bare_name_leads_into_a_package_where_its_programs_are_started_there(ends: str, found: list[str]) -> None:
-    files = {
-        "utils/__init__.py": FIRST,
-        "pipeline/__init__.py": "",
-        "pipeline/utils.py": "def shape(rows):\n    return len(rows)\n\n\ndef is_first():\n    return shape('a')\n",
-        "pipeline/keeping.py": IMPORTING + ends,
-        "train.py": f"from pipeline.keeping import keep\n{JOIN}\nkeep('', 'a.txt')\n",
-    }
-    assert [code for code, _, _ in _found(files)] == found

@@ -43,20 +43,6 @@ def found(body: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("body", "at"),
-    [
-        ("if self.rank == 0:\n    stopper(loss)\nif stopper.stop:\n    break", 3),
-        ("if self.rank == 0:\n    self.stopper(loss)\nif self.stopper.stop:\n    break", 3),
-        ("if self.rank == 0:\n    state['stop'] = True\nif state['stop']:\n    break", 3),
-        ("if self.rank == 0 and loss > 3:\n    self.over = True\nif self.over:\n    return", 3),
-        ("while not stopper.stop:\n    dist.barrier()\n    if self.rank == 0:\n        stopper(loss)", 1),
-    ],
-)
-def test_what_one_rank_is_told_ends_the_loop_of_all(body: str, at: int) -> None:
-    assert found(body) == [at]
-
-
-@pytest.mark.parametrize(
     "body",
     [
         "stopper(loss)\nif stopper.stop:\n    break",  # all are told
@@ -72,58 +58,3 @@ def test_what_one_rank_is_told_ends_the_loop_of_all(body: str, at: int) -> None:
 )
 def test_what_all_know_alike_ends_it_for_all(body: str) -> None:
     assert found(body) == []
-
-
-def test_a_schedule_and_a_weight_of_the_loss_change_on_one_rank() -> None:
-    program = """\
-import torch, torch.distributed as dist
-from weights import Weight
-def main(rank, epochs, model, optimizer):
-    weight, plan = Weight(), torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
-    plan_of_all = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
-    for epoch in range(epochs):
-        loss = model(epoch) * weight.now
-        loss.backward()
-        if rank == 0:
-            weight.update(loss)
-            plan.step(loss)
-            print(plan_of_all.get_last_lr())
-        plan_of_all.step(loss)
-if __name__ == "__main__":
-    main(dist.get_rank(), 9, Model(), optim)
-"""
-    weights = """\
-class Weight:
-    def update(self, loss):
-        self._weigh(loss)
-    def _weigh(self, loss):
-        self.now = 0.9 * self.now
-"""
-    files = {"train.py": program.encode(), "weights.py": weights.encode()}
-    assert [f.place.line for f in check(files, Settings(select=("AR703",))).findings] == [7, 11]
-
-
-def test_an_attribute_that_some_ranks_set_says_how_often_all_go_round() -> None:
-    resumed = """\
-import torch, torch.distributed as dist
-class Resumed:
-    def __init__(self, path):
-        self.start = 0
-        if path and dist.get_rank() == 0:
-            self.start = torch.load(path)["epoch"]
-"""
-    program = """\
-import torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-from resumed import Resumed
-dist.init_process_group("nccl")
-resumed = Resumed("last.pt")
-model = DistributedDataParallel(torch.nn.Linear(1, 1))
-for epoch in range(resumed.start, 9):
-    model(torch.zeros(1)).backward()
-"""
-    files = {"train.py": program.encode(), "resumed.py": resumed.encode()}
-    assert [f.place.line for f in check(files, Settings(select=("AR703",))).findings] == [7]
-    resumed += "        self.start = agreed(self.start)\n"
-    files = {"train.py": program.encode(), "resumed.py": resumed.encode()}
-    assert not check(files, Settings(select=("AR703",))).findings

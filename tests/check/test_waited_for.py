@@ -7,39 +7,6 @@ import pytest
 
 from allranks.check.engine import Settings, check
 
-PARTS = """\
-import json
-import jax
-import tools
-
-jax.distributed.initialize()
-
-
-def write(rows, path):
-    with open(path + f".p{jax.process_index()}", "w") as part:
-        part.write(json.dumps(rows))
-    WAITS
-    if jax.process_index() == 0:
-        for at in range(jax.process_count()):
-            with open(path + f".p{at}") as part:
-                rows += json.loads(part.read())
-    return rows
-
-
-write([], "rows")
-"""
-TOOLS = """\
-import jax
-import jax.numpy as jnp
-
-
-def sync():
-    jax.jit(jnp.sum)(jnp.ones(jax.device_count())).block_until_ready()
-
-
-def tell():
-    print("written")
-"""
 FOLDER = """\
 import os
 import torch
@@ -56,12 +23,6 @@ def main(model: AutoModel, out):
 
 main(None, "out")
 """
-
-
-@pytest.mark.parametrize(("waits", "found"), [("tools.sync()", 0), ("tools.tell()", 1), ("torch.cuda.sync()", 1)])
-def test_all_wait_in_what_the_project_calls_so(waits: str, found: int) -> None:
-    files = {"train.py": PARTS.replace("WAITS", waits).encode(), "tools.py": TOOLS.encode()}
-    assert [f.code for f in check(files, Settings()).findings].count("AR405") == found
 
 
 @pytest.mark.parametrize(

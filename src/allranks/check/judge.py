@@ -16,6 +16,7 @@ from allranks.check.reading import Cache, Memory
 from allranks.check.registry import all_rules
 from allranks.check.results.page import summary
 from allranks.check.results.suppress import MENTION, suppressed, suppressions, unused
+from allranks.check.retired import CODES as RETIRED
 from allranks.check.rule import Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar900_unreadable_file import UnreadableFile
 from allranks.check.sources.globs import matches
@@ -33,7 +34,7 @@ def settings_of(config: Config) -> Settings:
     """Return what the engine is told. Raises ConfigWrong for a selector that selects nothing."""
     if config.select == () and not config.extend_select:
         raise ConfigWrong("no rule is selected.", remedy="Leave select out for those that run by default.")
-    known = [rule.code for rule in all_rules()]
+    known = [*(rule.code for rule in all_rules()), *RETIRED]
     ignored = [code for _, codes in config.per_file_ignores for code in codes]
     for word in (*(config.select or ()), *config.ignore, *config.extend_select, *ignored):
         if not _SELECTOR.fullmatch(word) or not (word == "ALL" or any(code.startswith(word) for code in known)):
@@ -92,7 +93,8 @@ def judge(
         if UnreadableFile.code in codes
         else []
     )
-    found = _without_suppressed(found, {path: sources[path] for path in sources if path in shown}, decided)
+    read = {path: sources[path] for path in sources if path in shown}
+    found, retired = _without_suppressed(found, read, decided)
     ignored = [(glob, tuple(selectors)) for glob, selectors in config.per_file_ignores]
     found = [finding for finding in found if not _ignored(finding, ignored)]
     unsure = sum(map(settings.unsure, found))
@@ -101,7 +103,7 @@ def judge(
     found.sort(key=lambda finding: (finding.place, finding.code))
     notes = _notes({finding.code for finding in found})
     files_read = outcome.files + len(broken)
-    return Judged(tuple(found), outcome.rows, files_read, outcome.lines, notes, withheld, unsure)
+    return Judged(tuple(found), outcome.rows, files_read, outcome.lines, notes, withheld, unsure, retired)
 
 
 def _notes(codes: Collection[str]) -> tuple[RuleNote, ...]:
@@ -127,9 +129,13 @@ def _unreadable(path: str, why: str) -> Finding:
     return UnreadableFile().finding(Place(path, 1, 1, 1, 1), module_name(path), why)
 
 
-def _without_suppressed(found: list[Finding], sources: Mapping[str, bytes], codes: Collection[str]) -> list[Finding]:
-    """Return the findings without those that comments suppress, with those that are about such comments."""
-    known = {rule.code for rule in all_rules()}
+def _without_suppressed(
+    found: list[Finding], sources: Mapping[str, bytes], codes: Collection[str]
+) -> tuple[list[Finding], tuple[str, ...]]:
+    """Return the findings without those that comments suppress, with those that are about such comments; then the
+    codes of retired rules in comments."""
+    known = {*(rule.code for rule in all_rules()), *RETIRED}
+    named: set[str] = set()
     for path, raw in sources.items():
         if is_text(path):  # a comment there is obeyed where the script is read
             continue
@@ -137,12 +143,13 @@ def _without_suppressed(found: list[Finding], sources: Mapping[str, bytes], code
         if isinstance(text, Unreadable):
             continue
         by, refused = suppressions(path, text, known)
+        named.update(code for one in by for code in one.codes)
         here = [finding for finding in found if finding.place.path == path]
         kept, used = suppressed(here, by)
         about = (*refused, *unused(by, used, codes))
         found = [finding for finding in found if finding.place.path != path]
         found += kept + [finding for finding in about if finding.code in codes]
-    return found
+    return found, tuple(sorted(named & RETIRED))
 
 
 def _ignored(finding: Finding, ignores: list[tuple[str, tuple[str, ...]]]) -> bool:

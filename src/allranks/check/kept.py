@@ -14,7 +14,8 @@ from allranks.report.base import RuleNote
 @dataclass(frozen=True, slots=True)
 class Judged:
     """What is to be shown. ``rules`` says what the rules that found something are about; ``withheld`` how many more
-    findings there are, of low confidence, and ``unsure`` how many of rules that are less precise than was asked for."""
+    findings there are, of low confidence, and ``unsure`` how many of rules that are less precise than was asked for.
+    ``retired``: codes of rules that are no more, which comments name."""
 
     findings: tuple[Finding, ...]
     rows: tuple[Row, ...]
@@ -23,6 +24,7 @@ class Judged:
     rules: tuple[RuleNote, ...]
     withheld: int = 0
     unsure: int = 0
+    retired: tuple[str, ...] = ()
 
 
 def written(judged: Judged) -> bytes:
@@ -33,6 +35,7 @@ def written(judged: Judged) -> bytes:
             "rows": [[row.topic, row.verdict, [_from_note(note) for note in row.evidence]] for row in judged.rows],
             "read": [judged.files, judged.lines, judged.withheld, judged.unsure],
             "rules": [list(astuple(rule)) for rule in judged.rules],
+            "retired": judged.retired,
         }
     ).encode()
 
@@ -49,6 +52,7 @@ def read(raw: bytes) -> Judged | None:
             rules=tuple(RuleNote(*rule) for rule in found["rules"]),
             withheld=int(found["read"][2]),
             unsure=int(found["read"][3]),
+            retired=tuple(map(str, found["retired"])),
         )
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from allranks.check.interpret.state import Arms
 from allranks.check.interpret.values import PROCESS, Value
@@ -249,23 +249,6 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
-class Astray:
-    """What uses a GPU where the process has not been given its own. ``kind``: ``use``, or ``meet`` (a barrier, or
-    objects that go through the GPU). ``joined``: where processes are joined (over NCCL for certain: ``nccl``);
-    ``bound``: where the GPU is given afterwards, None if nowhere on the way; ``root``: the file of the entry."""
-
-    name: str
-    kind: str
-    place: Place
-    symbol: str
-    joined: Step
-    nccl: bool
-    bound: Place | None
-    chain: tuple[Step, ...]
-    root: str
-
-
-@dataclass(frozen=True, slots=True)
 class Gap:
     """A function that was not followed to its end, and why: in words, or what the interpreter itself raised there."""
 
@@ -277,31 +260,17 @@ class Gap:
 @dataclass(frozen=True, slots=True)
 class Program:
     """All that was found out by interpreting the entries. ``packages``: what its files import, by the first part of
-    the name; ``names``: of the words in its functions, those that may speak of a start, of training or of devices;
-    ``around``: the same, by the place of a sampler or of what orders data, for the program that leads there and the
-    files that import it; ``offloads``: the functions that bring to the CPU what they save; ``drawn``: by the place
-    that seeds all processes of a program alike, what each of them draws from that for itself; ``unsplit``: loaders
-    that give every process all of their data; ``resplit``: those of Lightning's whose sampler has dealt it out
-    already; ``started_at_fit``: nothing but Lightning's Trainer starts the other processes, as far as anything tells;
+    the name; ``started_at_fit``: nothing but Lightning's Trainer starts the other processes, as far as anything tells;
     ``one_node``: it was asked whether anything speaks of several nodes, and nothing does; ``first_alone``: effects
-    that are over on the one node before its other processes are started; ``bound``: where processes are joined that
-    are given a GPU each on their way; ``folders``: what makes a folder, by each way that leads there, also before
-    there are several processes; ``assumed``: the user says that all programs run as several; ``facts``: what its files
-    show."""
+    that are over on the one node before its other processes are started; ``folders``: what makes a folder, by each way
+    that leads there, also before there are several processes; ``assumed``: the user says that all programs run as
+    several; ``facts``: what its files show."""
 
     facts: Facts
     events: tuple[Event, ...] = ()
     parted: tuple[Divergence, ...] = ()
     gaps: tuple[Gap, ...] = ()
     packages: frozenset[str] = frozenset()
-    names: frozenset[str] = frozenset()
-    astray: tuple[Astray, ...] = ()
-    around: Mapping[Place, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
-    offloads: frozenset[str] = frozenset()
-    drawn: Mapping[Place, tuple[Step, ...]] = field(default_factory=dict)
-    unsplit: frozenset[Place] = frozenset()
-    resplit: frozenset[Place] = frozenset()
-    bound: frozenset[Place] = frozenset()
     one_node: bool = False
     assumed: bool = False
     first_alone: frozenset[Place] = frozenset()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from allranks.check.cache import Folder, key_of, secret, version
 from allranks.check.config import Config, ConfigWrong
 from allranks.check.kept import Judged, read, written
+from allranks.check.retired import remarks
 from allranks.cli.baseline import read_baseline
 from allranks.cli.check_project import MANY, Files, Project, files_of, overridden, part_of, project_of
 from allranks.cli.printed import print_report, print_text, write_file
@@ -23,6 +24,7 @@ from allranks.report.base import count
 
 if TYPE_CHECKING:
     from allranks.check.reading import Cache
+    from allranks.check.results.baseline import Baseline
     from allranks.check.results.mend import Mended
     from allranks.report.base import Report
 
@@ -183,6 +185,7 @@ def _show(project: Project, files: Files, judged: Judged, arguments: Namespace) 
         print(f"Wrote {count(len(judged.findings), 'finding')} to {target}{left}.")
         return 0
     baseline = read_baseline(config.baseline) if config.baseline else None
+    _report_retired(config, judged, baseline)
     form = config.output_format
     prints = prints_of(judged, files.files) if baseline or form in WHOLE else None
     made_by = _version() if form in WHOLE else ""
@@ -197,6 +200,15 @@ def _show(project: Project, files: Files, judged: Judged, arguments: Namespace) 
         print(f"allranks check: {hint}", file=sys.stderr)
     failing = ("error",) if config.fail_on == "error" else ("error", "warning")
     return 1 if not arguments.exit_zero and any(f.severity in failing for f in report.findings) else 0
+
+
+def _report_retired(config: Config, judged: Judged, baseline: Baseline | None) -> None:
+    """Print a line for each retired rule that the settings, a comment or the baseline names."""
+    ignored = (code for _, codes in config.per_file_ignores for code in codes)
+    known = (entry["code"] for entry in baseline.entries) if baseline is not None else ()
+    named = {*judged.retired, *(config.select or ()), *config.extend_select, *config.ignore, *ignored, *known}
+    for line in remarks(named):
+        print(f"allranks check: {line}", file=sys.stderr)
 
 
 def _shows_one_process(report: Report) -> bool:

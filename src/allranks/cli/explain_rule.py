@@ -9,7 +9,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from allranks.check.registry import all_rules
-from allranks.check.results.page import facts, page, summary
+from allranks.check.results.page import facts, page, retired_page, summary
+from allranks.check.retired import Retired, retired
 from allranks.check.rule import Rule
 from allranks.rehearse.judge import KINDS
 from allranks.rehearse.judge.base import Kind
@@ -19,14 +20,16 @@ WIDTH = 90
 
 
 def explain(names: Sequence[str], *, as_json: bool) -> int:
-    """Print the rules with these codes, prefixes of codes, or names; without names, all rules. Return the exit code."""
+    """Print the rules with these codes, prefixes of codes, or names, also those that are retired or that a rehearsal
+    alone reports; without names, all rules that run. Return the exit code."""
     chosen: list[Rule] = []
-    seen: list[Kind] = []
+    seen: list[Kind | Retired] = []
     words = [part for name in names for part in name.split(",")]
     for word in words or ("AR",):
         code = word.upper()
-        if kind := next((one for one in KINDS if word in (one.name, one.code) or code == one.code), None):
-            seen.append(kind)
+        kind = next((one for one in KINDS if word in (one.name, one.code) or code == one.code), None)
+        if (other := kind or retired(code) or retired(word)) is not None:
+            seen.append(other)
             continue
         found = [rule for rule in all_rules() if rule.name == word or rule.code.startswith(code)]
         if not found:
@@ -36,8 +39,8 @@ def explain(names: Sequence[str], *, as_json: bool) -> int:
             print(f"allranks explain: {word}: no such file or rule.{hint}", file=sys.stderr)
             return 2
         chosen += [rule for rule in found if rule not in chosen]
-    for kind in seen:
-        print(f"# {kind.code} {kind.name}\n\nSeen by `allranks rehearse` alone.\n\n{kind.cluster}\n\n{kind.advice}\n")
+    for one in seen:
+        print(f"{retired_page(one) if isinstance(one, Retired) else _rehearsed(one)}\n")
     if seen and not chosen:
         return 0
     if as_json:
@@ -48,6 +51,10 @@ def explain(names: Sequence[str], *, as_json: bool) -> int:
         rows = [(rule.code, rule.severity, "" if rule.default else "off", rule.name) for rule in chosen]
         print(format_table(("code", "severity", "", "name"), rows))
     return 0
+
+
+def _rehearsed(kind: Kind) -> str:
+    return f"# {kind.code} {kind.name}\n\nSeen by `allranks rehearse` alone.\n\n{kind.cluster}\n\n{kind.advice}"
 
 
 def _document(rule: Rule) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def fingerprints(leaves: Sequence[tuple[Sequence[Any], Sequence[WordLayout]]]) -
     A leaf is given as one array for each device, and the layout of the words of each box.
     """
     started = [_start_fingerprint(parts, word_layouts) for parts, word_layouts in leaves]
-    fetched = jax.device_get(started)  # allranks: ignore[AR609] all these devices are this process' own
+    fetched = jax.device_get(started)  # all these devices are this process' own
     return [[(int(h), int(g)) for h, g in np.reshape(found, (-1, 2))] for found in fetched]
 
 

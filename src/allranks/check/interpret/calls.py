@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allranks.check.interpret import collected, gpus
+from allranks.check.interpret import collected
 from allranks.check.interpret.computed import COMPILED, laid_out
 from allranks.check.interpret.ending import leave_with
 from allranks.check.interpret.few import is_world, of_few, of_strangers, stays_alone, trainer
@@ -172,7 +172,6 @@ class Caller(Plain):
         kin = tuple(k for k in self.lineage(base.instance) if "::" not in k)
         kin += tuple(BASES[top] for k in kin if (top := k.partition(".")[0]) in BASES)
         ours = "::" in base.instance and not kin
-        gpus.called_method(frame, name, given)
         if (computed := self.of_array(frame, base, name, given)) is not None:
             return computed
         if name in REGISTERS.values():
@@ -228,8 +227,6 @@ class Caller(Plain):
         return Value(base.taint & (CLOCK | ALONE)) if base.taint & (CLOCK | ALONE) else ANYTHING
 
     def _outside_call(self, frame: Frame, name: str, given: Given) -> Value:
-        if (device := gpus.called(frame, name, given)) is not None:
-            return device
         if (plain := self.plain_call(frame, name, given)) is not None:
             return plain
         sign = self.apis.signs.named(name) or self.apis.signs.tail(name.rpartition(".")[2])

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import re
 
-from allranks.check.interpret.drawing import dotted
 from allranks.check.summaries.project import Project
 from allranks.check.summaries.render import render
 from allranks.check.summaries.summary import Node, Summary, body_of, calls_below
+from allranks.check.tables.names import documented
 
 _FAMILIES = {"random.seed": "random", "numpy.random.seed": "numpy"}
 _WHOLE = re.compile(
     r"^_?(seed_everything|set_?(all_?|global_?|random_?|rng_?)*seeds?|(setup|fix|init)_?(random_?|all_?)*seeds?|seed_all)$"
 )
 _OWN = re.compile(r"rank|process_index|process_id|host_id|getpid|time\(")
+
+
+def dotted(function: Node, summary: Summary) -> str:
+    """Return what a called expression is, as far as the imports of its file tell."""
+    text = render(function)
+    first, dot, rest = text.partition(".")
+    meant = next((whole for whole, bound in summary.imports if bound == first), first)
+    return documented(f"{meant}{dot}{rest}")
 
 
 def seeded(project: Project) -> frozenset[str]:

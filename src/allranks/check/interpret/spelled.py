@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from fnmatch import fnmatch
 from functools import cached_property
 from typing import NamedTuple
 
@@ -162,14 +161,6 @@ def left_open(path: str, instead: str = "*") -> str:
 def within(inner: str, outer: str) -> bool:
     """Say whether a path is put together from a folder's."""
     return inner.startswith(f"{outer}/") and ".." not in inner
-
-
-def is_listed(path: str, listed: str, *, many: bool) -> bool:
-    """Say whether who lists a folder, or looks for a pattern, looks for a path: it fits the pattern, or is one of
-    ``many`` in the folder."""
-    folder = listed.rpartition("/")[0] if "*" in listed else listed
-    fits = many if folder == listed else fnmatch(left_open(path, "0"), left_open(listed, "0"))
-    return fits and within(path, folder)
 
 
 def _given(facts: FunctionFacts, call: Node, name: str) -> Node | None:

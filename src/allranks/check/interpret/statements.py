@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from allranks.check.interpret import gpus
 from allranks.check.interpret.acting import forgives
 from allranks.check.interpret.asked import asks_for_others
 from allranks.check.interpret.collected import through
@@ -108,7 +107,6 @@ class Interpreter(Runner):
                 frame.samples |= {target[1]} if node[3][0] == "call" and is_sample(frame, node[3]) else set()
                 stored = frame.result.stored
                 stored[target[1]] = node[3] if stored.get(target[1], node[3]) is node[3] else None
-            gpus.stored(frame, target, value, (node[1], 0, node[1], 0))
         return False
 
     def _return(self, frame: Frame, node: Node) -> bool:

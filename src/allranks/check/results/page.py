@@ -8,6 +8,7 @@ from inspect import cleandoc
 from types import MappingProxyType
 
 from allranks.check.measured import measured
+from allranks.check.retired import RETIRED, Retired
 from allranks.check.rule import ABOUT_ITSELF, Example, Rule
 
 FAMILIES = MappingProxyType(
@@ -73,6 +74,24 @@ def index(rules: Iterable[Rule]) -> str:
         right = f"{known.right} of {known.read}" if known.read else ""
         lines.append(f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.severity} | {runs} | {right} | {fix} |")
     return "\n".join(lines) + "\n"
+
+
+def retired_table() -> str:
+    """Return the table of the rules that are no more."""
+    lines = [
+        "## Retired",
+        "",
+        "These rules find nothing any more. A comment, a baseline or a setting may still name them.",
+        "",
+    ]
+    lines += ["| code | name | why | what to use instead |", "|---|---|---|---|"]
+    lines += [f"| {one.code} | {one.name} | {one.why} | {one.instead} |" for one in RETIRED]
+    return "\n".join(lines) + "\n"
+
+
+def retired_page(one: Retired) -> str:
+    """Return what there is to say of a rule that is no more."""
+    return f"# {one.code} {one.name}\n\nRetired: it finds nothing any more. {one.why}\n\nUse instead: {one.instead}"
 
 
 def section(rule: Rule, title: str) -> str:

@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 
 from allranks.check.registry import all_rules
-from allranks.check.results.page import index, page
+from allranks.check.results.page import index, page, retired_table
 
 
 def pages() -> dict[str, str]:
     """Return the text of every page by its file name."""
-    return {"README.md": index(all_rules()), **{f"{rule.code}.md": page(rule) for rule in all_rules()}}
+    return {
+        "README.md": f"{index(all_rules())}\n{retired_table()}",
+        **{f"{rule.code}.md": page(rule) for rule in all_rules()},
+    }
 
 
 def write(folder: Path) -> None:

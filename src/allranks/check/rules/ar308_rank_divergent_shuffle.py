@@ -3,53 +3,57 @@
 from __future__ import annotations
 
 import ast
-import itertools
 from collections.abc import Iterator
 
-from allranks.check.interpret.values import CLOCK, IDENTITY, PROCESS, RANKS
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule, ProgramRule
+from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.survey.unagreed import drawn_apart
-from allranks.check.tables.data import SAMPLERS
-from allranks.check.tree.dealing import dealt_out_later
-from allranks.check.tree.orders import (
-    DRAWS,
-    METHODS,
-    SHUFFLES,
-    divides_shuffled,
-    draws_alone,
-    is_dealt_out,
-    is_program,
-    is_unseeded_method,
-    makes_dataset,
-    orders_dataset,
-    shuffled,
-    tells_apart,
+from allranks.check.tree.origins import RANK_KINDS, origins
+from allranks.check.tree.splits import handed_at, split_at
+from allranks.check.tree.syntax import (
+    arguments,
+    bases_of,
+    calls_of,
+    class_of,
+    function_of,
+    given,
+    is_constant,
+    keyword,
+    name_of,
+    own,
+    tail_of,
 )
-from allranks.check.tree.origins import origins, reached
-from allranks.check.tree.own_seeds import OWN, is_seeded, seeds_sampler
-from allranks.check.tree.pipelines import LISTS, SEEDERS, ordered_alone
-from allranks.check.tree.switched_off import is_switched_off
-from allranks.check.tree.syntax import distributed, given, name_of, tail_of
-from allranks.findings import Finding, Note
+from allranks.check.tree.words import mentions, says
+from allranks.findings import Finding
 
-_PERMUTES = ("numpy.random.permutation", "torch.randperm")
-_ORDERED = "this data set shuffles itself by a rank-local random state, and a sampler divides it by number"
-_ALONE = "from a rank-local random state"
-_UNSEEDED = "a rank-local order"
-_SEEDED = "the seed of the sampler differs from process to process"
-_DRAWN = "by a rank-local random state, and the data is divided by number"
+_SHUFFLES = ("random.shuffle", "numpy.random.shuffle", "numpy.random.permutation", "torch.randperm", "random.sample")
+# Call -> where it takes what makes it the same everywhere.
+_DRAWS = {
+    "torch.utils.data.random_split": (2, "generator"),
+    "sklearn.model_selection.train_test_split": (99, "random_state"),
+}
+_SAMPLERS = ("torch.utils.data.DistributedSampler", "DistributedSampler")
+_OWN = RANK_KINDS | {"clock", "random", "identity"}
+_DEALS = ("DistributedSampler", "Accelerator(", "pl.Trainer", "L.Trainer", "lightning", "prepare_data_loader")
+_SEEDS = (
+    "seed(",
+    "seed =",
+    "seed_everything",
+    "set_seed",
+    "seed_all",
+    "random_seed",
+    "RandomState(",
+    "fix_random",
+    "init_seeds",
+)
 
 
-class RankDivergentShuffle(LocalRule, ProgramRule):
+class RankDivergentShuffle(LocalRule):
     """
     ## What it does
-    Finds data that is shuffled (or divided into training and validation) by a rank-local random state, and is divided
-    by rank afterwards. The division is in the same file, or in the samplers and trainers of a program that sets no
-    seed, or one that depends on the rank. Also a pipeline of `tf.data` that is shuffled without a seed before its
-    `shard`, and a `DistributedSampler`, or another sampler with the rank and the number of processes, with a rank-local
-    seed.
+    Finds data that a rank-local random state shuffles (or divides into training and validation), and that is divided by
+    rank afterwards. The division is in the same function, or in the samplers of a program that sets no seed. Also a
+    `DistributedSampler` whose seed differs from process to process.
 
     ## Why is this bad
     Division by number is right only if all processes have the same list.
@@ -59,340 +63,125 @@ class RankDivergentShuffle(LocalRule, ProgramRule):
     process trains on what another one validates on.
 
     ## Known problems
-    If one file shuffles and divides, a seed that is set in another file is not seen. If all processes set the same seed
-    there, and draw equally often until then, the shuffle is equal, but only then.
+    A program that sets any seed is taken to set the same one in all processes before the draw.
 
     ## Use instead
     A generator with a seed that all processes know: `random.Random(seed + epoch).shuffle(files)`.
-
-    ## Fix safety
-    There is no automatic fix.
     """
 
     code, name, severity, row = "AR308", "rank-divergent-shuffle", "error", "data"
     cluster = "Each process takes its part of another order: some items are read several times, others never."
     advice = "Shuffle with a generator whose seed all processes share, or shuffle on rank 0 and broadcast."
-    words = ("shuffle", "permutation", "randperm", ".sample", "random_split", "train_test_split", "Sampler", "_files(")
-    nodes = (ast.Call, ast.keyword)
+    words = ("shuffle", "permutation", "randperm", "random_split", "train_test_split", "Sampler")
+    nodes = (ast.Call,)
     whole = True
-    calls = ("DistributedSampler", *DRAWS, *SHUFFLES, "permutation", "shard", *METHODS)
     bad = (
         Example(
             {
-                "data.py": """\
-import random
-import torch.distributed as dist
-
-
-def part(files):
-    random.shuffle(files)
-    return files[dist.get_rank() :: dist.get_world_size()]
-"""
-            },
-            at=(6,),
-        ),
-        Example(
-            {
                 "train.py": """\
-import time
+import random
 import torch.distributed as dist
-from torch.utils.data import DistributedSampler, random_split
+from torch.utils.data import DistributedSampler
 
-dist.init_process_group("nccl")
-train, val = random_split(list(range(100)), [90, 10])
-sampler = DistributedSampler(train, seed=int(time.time()))
-batches = BatchSampler(train, rank=rank, num_replicas=dist.get_world_size(), seed=1 + dist.get_rank())
+dist.init_process_group("gloo")
+files = ["a", "b", "c", "d"]
+random.shuffle(files)
+mine = files[dist.get_rank() :: dist.get_world_size()]
+sampler = DistributedSampler(mine, seed=1234 + dist.get_rank())
 """
             },
-            at=(6, 7, 8),
-        ),
-        Example(
-            {
-                "buckets.py": """\
-from math import ceil
-from random import shuffle
-
-
-class Buckets:
-    def split(self, buckets):
-        for name, images in buckets.items():
-            shuffle(images)
-            kept = images[: ceil(len(images) / 8) * 8]
-            with self.accelerator.split_between_processes(kept, apply_padding=True) as part:
-                self.buckets[name] = part
-"""
-            },
-            at=(8,),
-        ),
-        # An order that one method draws and another deals out; parts that are taken by index; tables and data sets.
-        Example(
-            {
-                "data.py": """\
-import random
-import numpy as np
-import pandas as pd
-import torch.distributed as dist
-
-
-class Tokens:
-    def reset(self):
-        random.shuffle(self.shards)
-        self.tokens = load(self.shards[0])
-        self.position = self.size * self.rank
-
-    def batch(self):
-        return self.tokens[self.position : self.position + self.size]
-
-
-def items(rows, rank, world_size):
-    np.random.default_rng().shuffle(rows)
-    for i in range(rank, len(rows), world_size):
-        yield rows[i]
-
-
-def table(path):
-    rows = pd.read_csv(path).sample(frac=1)
-    return rows[dist.get_rank() :: dist.get_world_size()]
-"""
-            },
-            at=(9, 18, 24),
-        ),
-        # The seed of the program holds the process' number; a data set orders itself, and nobody sets a seed.
-        Example(
-            {
-                "data.py": """\
-import random
-from torch.utils.data import Dataset, random_split
-
-
-class Files(Dataset):
-    def __init__(self, files, some):
-        random.shuffle(files)
-        self.files = files[:some]
-
-
-def halves(rows):
-    return random_split(rows, [1, 1])
-""",
-                "train.py": """\
-import torch
-from accelerate import Accelerator
-from data import Files, halves
-
-accelerator = Accelerator()
-torch.manual_seed(7 + accelerator.process_index)
-loader = accelerator.prepare(torch.utils.data.DataLoader(halves(Files([], 3))[0]))
-""",
-            },
-            at=(7, 12),
-        ),
-        Example(
-            {
-                "data.py": """\
-import random
-import torch
-import torch.distributed as dist
-
-torch.manual_seed(0)
-
-
-def part(files):
-    random.shuffle(files)
-    return files[dist.get_rank() :: dist.get_world_size()]
-"""
-            },
-            at=(9,),
-        ),
-        # The generator's seed is the process' own; what is dealt out is what a method returns.
-        Example(
-            {
-                "data.py": """\
-import time
-import random
-import torch
-from torch.utils.data import Dataset, DistributedSampler, Sampler
-
-
-class Balanced(Sampler):
-    def __init__(self, rows, seed=None):
-        self.rows, self.rank, self.world = rows, torch.distributed.get_rank(), torch.distributed.get_world_size()
-        self.seed = seed if seed is not None else torch.seed() % 2**31
-
-    def order(self):
-        g = torch.Generator().manual_seed(self.seed)
-        return torch.randperm(len(self.rows), generator=g)
-
-    def __iter__(self):
-        return iter(self.order()[self.rank :: self.world])
-
-
-class Sounds(Dataset):
-    def __init__(self, files):
-        random.seed(time.time())
-        random.shuffle(files)
-
-
-def sampler(rows, rank):
-    random.Random(3 + rank).shuffle(rows)
-    train = Sounds(rows[100:])
-    return DistributedSampler(train, 8, rank)
-
-
-class Agreed(Balanced):
-    def __init__(self, rows):
-        self.seed = share_seed(torch.seed())
-"""
-            },
-            at=(14, 23, 27),
-        ),
-        Example(
-            {
-                "train.py": """\
-import numpy as np
-import transformers
-
-
-def data(rows):
-    order = np.random.permutation(len(rows))
-    train_rows = order[:90]
-    eval_rows = order[90:]
-    return train_rows, eval_rows
-
-
-def main(model, rows):
-    train, test = data(rows)
-    transformers.Trainer(model, train_dataset=train, eval_dataset=test).train()
-"""
-            },
-            at=(6,),
+            at=(7, 9),
         ),
     )
     good = (
         Example(
             {
-                "data.py": """\
-import random
-import torch
-import torch.distributed as dist
-from torch.utils.data import DistributedSampler, random_split
-
-
-def part(files, seed):
-    random.Random(seed).shuffle(files)
-    return files[dist.get_rank() :: dist.get_world_size()]
-
-
-def own(files):
-    mine = files[dist.get_rank() :: dist.get_world_size()]
-    random.shuffle(mine)
-    return mine
-
-
-def agreed(files):
-    order = torch.randperm(len(files))
-    dist.broadcast(order, 0)
-    return order[dist.get_rank() :: dist.get_world_size()]
-
-
-def parts(data):
-    train, val = random_split(data, [9, 1], generator=torch.Generator().manual_seed(1))
-    return DistributedSampler(train, seed=7)
-"""
-            }
-        ),
-        Example(
-            {
                 "train.py": """\
 import random
 import torch.distributed as dist
+from torch.utils.data import DistributedSampler
 
-random.seed(0)
-random.shuffle(files)
+dist.init_process_group("gloo")
+files = ["a", "b", "c", "d"]
+random.Random(1234).shuffle(files)
 mine = files[dist.get_rank() :: dist.get_world_size()]
+random.shuffle(mine)
+sampler = DistributedSampler(mine, seed=1234)
 """
             }
         ),
-        # Seeded by the program.
-        Example(
-            {
-                "data.py": """\
-from torch.utils.data import random_split
-
-
-def halves(rows):
-    return random_split(rows, [1, 1])
-""",
-                "train.py": """\
-import torch
-from accelerate import Accelerator
-from accelerate.utils import set_seed
-from data import halves
-
-accelerator = Accelerator()
-set_seed(7)
-loader = accelerator.prepare(torch.utils.data.DataLoader(halves([])[0]))
-""",
-            }
-        ),
-        Example({"alone.py": "from sklearn.model_selection import train_test_split\n\ntrain_test_split([])\n"}),
     )
 
     def applies(self, file: File) -> bool:
         return not file.is_test
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if isinstance(node, ast.keyword) and seeds_sampler(node, file):
-            yield self._seeded(next(file.parents(node)), node.value, file)
-        if not isinstance(node, ast.Call) or is_switched_off(node, file):
+        if not isinstance(node, ast.Call):
             return
         name = name_of(node, file)
-        if name == "torch.utils.data.DistributedSampler":
-            seed = given(node, 4, "seed")
-            if seed is not None and origins(seed, file) & OWN:
-                yield self._seeded(node, seed, file)
-        elif name in DRAWS:
-            if draws_alone(node, file):
-                yield self.local(file, node, f"{tail_of(node)} draws {_ALONE if is_program(file) else _DRAWN}")
-        elif is_unseeded_method(node, file):
-            if (here := is_dealt_out(node, file)) or tail_of(node) == "train_test_split":
-                yield self.local(file, node, f"{tail_of(node)} draws {_ALONE if here else _DRAWN}")
-        elif name in _PERMUTES and tells_apart(node, file) and not is_seeded(node, file):
-            here = distributed(file) or "fabric." in file.text or "transformers" in file.imports.values()
-            how = f"by a rank-local {tail_of(node)}" if here else _DRAWN
-            yield self.local(file, node, f"training and test data are divided {how}")
-        elif tail_of(node) == "shard":
-            if (by := ordered_alone(node, file)) is not None and not is_switched_off(by, file):
-                what = name_of(by, file) if name_of(by, file) in LISTS else tail_of(by)
-                how = f"{what} draws {_UNSEEDED}, and line {node.lineno} splits it by number"
-                yield self.local(file, by, how)
-        elif (data := shuffled(node, file)) is not None:
-            split = dealt_out_later(node, data, file)
-            if split is None and orders_dataset(node, file):
-                yield self.local(file, node, _ORDERED)
-            elif split is None and (makes_dataset(node, data, file) or divides_shuffled(node, data, file)):
-                yield self.local(file, node, f"{data} is shuffled {_DRAWN}")
-            elif split is not None:
-                how = f"each process shuffles {data} by itself, and line {split} splits it by rank"
-                yield self.local(file, node, how)
-
-    def _seeded(self, sampler: ast.AST, seed: ast.expr, file: File) -> Finding:
-        stored = (value for value in reached(seed, file) if value is not seed and origins(value, file) & OWN)
-        notes = [Note("the seed is made here", file.place(value)) for value in itertools.islice(stored, 1)]
-        return self.finding(file.place(sampler), file.symbol(sampler), _SEEDED, notes=notes)
+        if name in _SAMPLERS or (tail_of(node).endswith("Sampler") and keyword(node, "rank") is not None):
+            seed = keyword(node, "seed")
+            if seed is not None and origins(seed, file) & _OWN and "group" not in origins(seed, file):
+                yield self.local(file, node, "the seed of the sampler differs from process to process")
+        elif name in _DRAWS:
+            drawn = given(node, *_DRAWS[name]) is None and not is_constant(keyword(node, "shuffle"), False)
+            if drawn and not _is_seeded(node, file):
+                yield self.local(file, node, f"{tail_of(node)} draws {_BY_ITSELF}")
+        elif (
+            name in _SHUFFLES
+            and node.args
+            and not origins(node.args[0], file) & RANK_KINDS
+            and not _is_seeded(node, file)
+        ):
+            data = ast.unparse(node.args[0])
+            if keyword(node, "generator") is None and (split := _split_below(node, data, file)) is not None:
+                what = f"each process shuffles {data} by itself, and line {split} splits it by rank"
+                yield self.local(file, node, what)
+            elif keyword(node, "generator") is None and _makes_dataset(node, file):
+                yield self.local(file, node, f"{data} is shuffled {_BY_ITSELF}")
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        """Whether samplers deal out a data set that orders itself."""
-        if finding.message.endswith(_DRAWN):
-            return drawn_apart(program, finding.place)
-        if _UNSEEDED in finding.message:
-            names = program.around.get(finding.place, (program.packages, program.names))[1]
-            seeded = finding.message.startswith(LISTS) and any("seed" in name for name in names)
-            return names.isdisjoint(SEEDERS) and not seeded
-        return finding.message != _ORDERED or any(e.name in SAMPLERS and e.active for e in program.events)
+        """Whether a program deals out what the file orders, and sets no seed."""
+        path, facts = finding.place.path, program.facts
+        lines = (line for one in facts.around(path) for line in facts.lines[one])
+        seeds = (
+            [line for line in lines if any(word in line for word in _SEEDS)] if _BY_ITSELF in finding.message else []
+        )
+        apart = any("rank" in line for line in seeds) or not seeds
+        return _BY_ITSELF not in finding.message or (apart and facts.says(path, *_DEALS))
 
-    def check(self, program: Program) -> Iterator[Finding]:
-        """Look at seeds that come from elsewhere: through parameters, attributes, other files."""
-        for event in program.calls("torch.utils.data.DistributedSampler"):
-            seed = event.argument(4, "seed")
-            if event.active and seed is not None and seed.taint & (RANKS | CLOCK | IDENTITY | PROCESS):
-                yield self.found(event, _SEEDED)
+
+_BY_ITSELF = "by a rank-local random state, and the data is divided by number"
+
+
+def _is_seeded(draw: ast.Call, file: File) -> bool:
+    """Whether the last seed above in the function, or else one of the file, is not this process' own."""
+    seeds = [at for word, found in calls_of(file).items() if "seed" in word for at in found]
+    function = function_of(draw, file)
+    above = [at for at in seeds if at.lineno < draw.lineno and function_of(at, file) is function]
+    last = [max(above, key=lambda at: at.lineno)] if above and function is not None else seeds
+    return any(not any(origins(one, file) & _OWN for one in arguments(at)) for at in last)
+
+
+def _split_below(shuffle: ast.Call, data: str, file: File) -> int | None:
+    """Return the line below in the function that divides what was shuffled, or what was made of that."""
+    above = next(file.parents(shuffle), None)
+    names = {data, *(ast.unparse(one) for one in (above.targets if isinstance(above, ast.Assign) else ()))}
+    for at in own(function_of(shuffle, file) or file.tree):
+        split = split_at(at, file) or handed_at(at, file) if getattr(at, "lineno", 0) > shuffle.lineno else None
+        if split is not None and any(name in ast.unparse(split.source) for name in names):
+            return getattr(at, "lineno", None)
+    return None
+
+
+def _makes_dataset(call: ast.Call, file: File) -> bool:
+    """Whether a data set that others divide by number shuffles what it is made of, where it is made."""
+    function, owner = function_of(call, file), class_of(call, file)
+    if function is None or owner is None or not mentions(call.args[0], "rows"):
+        return False
+    maker = next((at for at in owner.body if isinstance(at, ast.FunctionDef) and at.name == "__init__"), None)
+    called = {tail_of(at) for at in own(maker) if isinstance(at, ast.Call)} if maker is not None else set()
+    if function is not maker and function.name not in called:
+        return False
+    maps = any(base.endswith("Dataset") and "Iterable" not in base for base in (*bases_of(owner, file), owner.name))
+    return maps and not says(owner.name, "held_out")

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.rule import Example, LocalRule
-from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.syntax import function_of, given, inside, is_constant, own, speaks_of, tail_of
+from allranks.check.tree.syntax import distributed, function_of, given, is_constant, own, tail_of
+from allranks.check.tree.words import mentions, parts, says
 from allranks.findings import Edit, Finding, Fix, Place
 
 # Weights that are a part by nature.
-_PARTS = re.compile(r"lora|adapter|peft|prompt|head|embed|vae|vision|tower|encoder|backbone|pretrain|teacher", re.I)
-_TOLD = ("print", "info", "warning", "warn", "debug", "log", "print_rank_0", "rank_zero_info")
+_PARTS = (
+    *("lora", "adapter", "peft", "prompt", "head", "embed", "vae", "vision", "tower", "encoder", "backbone"),
+    *("pretrain", "pretrained", "teacher", "ema", "lpips", "clip", "bert", "resnet", "controlnet", "unet"),
+)
+_PRINTS = ("print", "info", "warning", "warn", "debug", "log", "print_rank_0", "rank_zero_info")
 
 
 class PartialLoadUnchecked(LocalRule):
     """
     ## What it does
-    Finds `load_state_dict(state, strict=False)` whose result is ignored, or only printed.
+    Finds `model.load_state_dict(state, strict=False)` whose result is dropped, or only printed.
 
     ## Why is this bad
     With a wrong prefix (`module.`, `model.`) nothing is loaded, without an error. The result lists the missing keys,
@@ -30,8 +33,8 @@ class PartialLoadUnchecked(LocalRule):
     All ranks start with random weights and agree with each other. Only the first loss shows it.
 
     ## Known problems
-    Weights that are partial on purpose (adapters, a new head) are loaded like this. The rule is off until it is
-    selected.
+    Weights that are partial on purpose (adapters, a new head) are loaded like this: they are recognised by their names.
+    Confidence is low if what is loaded is not the checkpoint of a whole model, by its name, in a program that trains.
 
     ## Use instead
     `missing, unexpected = load_state_dict(...)`, and stop if either holds more than what you expect.
@@ -41,86 +44,85 @@ class PartialLoadUnchecked(LocalRule):
     """
 
     code, name, severity, row = "AR502", "partial-load-unchecked", "warning", "checkpoint load"
-    default = False
     cluster = "A wrong prefix loads nothing, without an error, on every rank."
     advice = "Check missing_keys and unexpected_keys of the result, and stop if there are any that you do not expect."
     words = ("strict",)
     nodes = (ast.Expr, ast.Assign)
     bad = (
-        Example({"train.py": "model.load_state_dict(checkpoint['state_dict'], strict=False)\n"}, at=(1,)),
         Example(
             {
-                "model.py": """\
-class Module:
-    def setup(self, stage):
-        result = self.load_state_dict(read(), strict=False)
-        print("missing", result.missing_keys)
-        print("loaded in all ranks")
+                "train.py": """\
+import torch
+from lightning.pytorch import Trainer
+
+
+def finetune(model, data, path):
+    checkpoint = torch.load(path, map_location="cpu")
+    model.load_state_dict(checkpoint["state_dict"], strict=False)
+    Trainer(devices=4, strategy="ddp").fit(model, data)
 """
             },
-            at=(3,),
+            at=(7,),
         ),
     )
     good = (
-        Example({"train.py": "model.load_state_dict(checkpoint)\nlora.load_state_dict(a, strict=False)\n"}),
         Example(
             {
                 "train.py": """\
-def load(model, state):
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    if missing or unexpected:
-        raise ValueError(missing)
+import torch
+from lightning.pytorch import Trainer
+
+
+def finetune(model, data, path, adapter):
+    checkpoint = torch.load(path, map_location="cpu")
+    missing, unexpected = model.load_state_dict(checkpoint["state_dict"], strict=False)
+    if unexpected or set(missing) - {"head.bias"}:
+        raise RuntimeError(f"the checkpoint does not fit: {missing} {unexpected}")
+    model.load_state_dict(adapter, strict=False)
+    Trainer(devices=4, strategy="ddp").fit(model, data)
 """
             }
         ),
-        Example(
-            {
-                "train.py": """\
-def load(model, state):
-    result = model.load_state_dict(state, strict=False)
-    assert not result.unexpected_keys
-"""
-            }
-        ),
-        Example({"train.py": "def load(model, state):\n    return model.load_state_dict(state, strict=False)\n"}),
     )
+
+    def applies(self, file: File) -> bool:
+        return not file.is_test
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         call = node.value if isinstance(node, ast.Expr | ast.Assign) else None
-        if not isinstance(call, ast.Call) or tail_of(call) != "load_state_dict":
+        if not isinstance(call, ast.Call) or tail_of(call) != "load_state_dict" or not call.args:
             return
-        if not is_constant(given(call, 1, "strict"), False) or speaks_of(call, _PARTS):
+        text = ast.unparse(call)
+        if not is_constant(given(call, 1, "strict"), False) or not parts(text).isdisjoint(_PARTS):
             return
-        if isinstance(node, ast.Assign) and _is_looked_at(node, file):
+        if isinstance(node, ast.Assign) and _is_read(node, file):
             return
-        whole = file.place(call)
-        fix = None
-        if isinstance(node, ast.Expr):
-            fix = Fix("take the result", (Edit(_before(whole), "loaded = "),), safe=False)
-        yield self.local(
+        at = file.place(call)
+        before = Place(at.path, at.line, at.column, at.line, at.column)
+        fix = Fix("take the result", (Edit(before, "loaded = "),), safe=False) if isinstance(node, ast.Expr) else None
+        found = self.local(
             file, node, "load_state_dict(strict=False), and nothing checks which keys were not loaded", fix=fix
         )
+        trains = (distributed(file) or "lightning" in file.text) and any(
+            word in file.text for word in ("fit(", "backward(")
+        )
+        function = function_of(node, file)
+        whole = mentions(call.args[0], "checkpoint") and not (
+            function is not None and says(function.name, "one_process")
+        )
+        yield found if trains and whole else replace(found, confidence="low")
 
 
-def _before(place: Place) -> Place:
-    return Place(place.path, place.line, place.column, place.line, place.column)
-
-
-def _is_looked_at(assign: ast.Assign, file: File) -> bool:
-    """A name that the result is given to stands in a condition, or is passed on other than to print."""
-    names = {at.id for target in assign.targets for at in walk(target) if isinstance(at, ast.Name)}
-    scope = function_of(assign, file) or file.tree
-    for at in own(scope):
-        if isinstance(at, ast.Name) and at.id in names and isinstance(at.ctx, ast.Load) and not _is_printed(at, file):
-            return True
-    return False
+def _is_read(assign: ast.Assign, file: File) -> bool:
+    """Whether a name that the result is given to is used other than in what is printed."""
+    names = {at.id for one in assign.targets for at in ast.walk(one) if isinstance(at, ast.Name)}
+    uses = [at for at in own(function_of(assign, file) or file.tree) if isinstance(at, ast.Name) and at.id in names]
+    return any(isinstance(at.ctx, ast.Load) and not _is_printed(at, file) for at in uses)
 
 
 def _is_printed(name: ast.Name, file: File) -> bool:
-    for parent, _ in inside(name, file):
-        if isinstance(parent, ast.If | ast.While | ast.Assert):
-            return False
-        if isinstance(parent, ast.Call) and tail_of(parent) in _TOLD:
+    for parent in file.parents(name):
+        if isinstance(parent, ast.Call) and tail_of(parent) in _PRINTS:
             return True
         if isinstance(parent, ast.stmt):
             return False

@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
-from allranks.check.interpret.values import PROCESS, RANKS
-from allranks.check.program import Event, Program
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import reached
+from allranks.check.tree.syntax import distributed, function_of, inside, leaves, own, rank_guard, tail_of
+from allranks.check.tree.words import mentions, says
 from allranks.findings import Finding
 
-# Loads in which all processes meet; and what does so only where a model lies in parts.
-_LOADS = re.compile(r"\.(load_checkpoint|restore|load|load_state)$")
-_LOADS_APART = ("accelerate.Accelerator.load_state",)
+_LOADS = ("load", "load_checkpoint", "restore", "load_state", "load_state_dict", "load_from_checkpoint", "load_file")
+_EXISTS = (
+    "exists",
+    "isfile",
+    "isdir",
+    "is_file",
+    "is_dir",
+    "listdir",
+    "glob",
+    "iterdir",
+    "latest_step",
+    "get_last_checkpoint",
+)
+# What all processes get alike, or wait for.
+_AGREES = (
+    "broadcast",
+    "barrier",
+    "wait_for_everyone",
+    "sync_global_devices",
+    "all_gather",
+    "any(",
+    "raise ",
+    "allranks",
+)
+_SEVERAL = (
+    "init_process_group",
+    "jax.distributed",
+    "Accelerator(",
+    "init_distributed",
+    "DistributedDataParallel",
+    "pmap",
+)
 
-# What reads arrays or bytes of any kind, and names of functions and modules in which they are a checkpoint.
-_ARRAYS = ("numpy.load", ".read_bytes")
-_RESUMES = re.compile(r"(?i)ckpt|checkpoint|restore|resume|snapshot")
 
-
-class RankLocalResumeDecision(ProgramRule):
+class RankLocalResumeDecision(LocalRule):
     """
     ## What it does
-    Finds a checkpoint that is loaded if this process finds that it exists, or under a name that this process takes from
-    a listing.
+    Finds a checkpoint that is loaded if this process finds that it exists: `if os.path.exists(path): torch.load(path)`.
 
     ## Why is this bad
     Processes may find different things: the file system of another host is late, a disk is not shared, another process
@@ -34,19 +62,18 @@ class RankLocalResumeDecision(ProgramRule):
     steps. The learning rate or the end of the run differs by rank.
 
     ## Known problems
-    On an idle shared file system all processes find the same. Therefore the rule is off until it is selected.
+    On an idle shared file system all processes find the same. A function that waits for the others, broadcasts, or
+    raises if there is no file, is not reported.
 
     ## Use instead
     Decide on rank 0, broadcast the path (or None), and fail on a rank that cannot read it.
-
-    ## Fix safety
-    There is no automatic fix: which collective can be used depends on what is initialised there.
     """
 
     code, name, severity, row = "AR503", "rank-local-resume-decision", "warning", "checkpoint load"
-    default = False
     cluster = "Some ranks resume and others start from nothing, or from another step, and train on together."
     advice = "Let rank 0 decide and broadcast the path or None; raise on a rank that cannot read it."
+    words = ("exists", "isfile", "is_file", "isdir", "listdir", "glob", "latest_step", "get_last_checkpoint")
+    nodes = (ast.If,)
     bad = (
         Example(
             {
@@ -55,47 +82,16 @@ import os
 import torch
 import torch.distributed as dist
 
-def main(model, path):
-    dist.init_process_group("nccl")
-    if os.path.exists(path):
-        model.load_state_dict(torch.load(path))
+
+def main(model, optimizer):
+    dist.init_process_group("gloo")
+    if os.path.exists("checkpoint.pt"):
+        state = torch.load("checkpoint.pt", map_location="cpu")
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
 """
             },
             at=(8,),
-        ),
-        Example(
-            {
-                "train.py": """\
-import glob
-import torch
-import torch.distributed as dist
-
-def main(model):
-    dist.init_process_group("nccl")
-    latest = sorted(glob.glob("runs/*.pt"))[-1]
-    state = torch.load(latest)
-"""
-            },
-            at=(8,),
-        ),
-        Example(
-            {
-                "train.py": """\
-import os
-from accelerate import Accelerator
-
-class Run:
-    def __init__(self, accelerator, folder):
-        self.accelerator, self.folder = accelerator, folder
-
-    def resume(self):
-        if os.path.isdir(self.folder) and os.listdir(self.folder):
-            self.accelerator.load_state(self.folder)
-
-Run(Accelerator(), "runs/1").resume()
-"""
-            },
-            at=(10,),
         ),
     )
     good = (
@@ -106,37 +102,54 @@ import os
 import torch
 import torch.distributed as dist
 
-def main(model, path):
-    dist.init_process_group("nccl")
-    found = [os.path.exists(path)]
+
+def main(model):
+    dist.init_process_group("gloo")
+    found = [os.path.exists("checkpoint.pt")]
     dist.broadcast_object_list(found, src=0)
     if found[0]:
-        model.load_state_dict(torch.load(path))
+        model.load_state_dict(torch.load("checkpoint.pt", map_location="cpu"))
 """
             }
         ),
     )
 
-    def check(self, program: Program) -> Iterator[Finding]:
-        said = set()
-        together = [event for event in program.collectives() if _LOADS.search(event.name)]
-        together += [event for event in program.calls(*_LOADS_APART) if not event.op]
-        arrays = (e for e in program.effects("read") if e.name.endswith(_ARRAYS) and _RESUMES.search(e.symbol))
-        for event in (*program.effects("load"), *together, *arrays):
-            given = (
-                (event.path, *event.arguments, *(v for _, v in event.keywords))
-                if not event.is_effect
-                else (event.path,)
-            )
-            own = any(one is not None and one.taint & PROCESS for one in given) and not event.per_process
-            if event.active and _all_may(event) and (own or (event.under & PROCESS and not event.under & RANKS)):
-                if event.symbol not in said:
-                    yield self.found(
-                        event,
-                        f"each process decides by its own files whether {event.told} runs, or with which file",
-                    )
-                said.add(event.symbol)
+    def applies(self, file: File) -> bool:
+        return not file.is_test and distributed(file) and not says(file.path, "one_process")
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if not isinstance(node, ast.If):
+            return
+        function = function_of(node, file)
+        lines = file.lines[function.lineno - 1 : function.end_lineno] if function is not None else file.lines
+        if any(word in line for line in lines for word in _AGREES) or not _resumes(node, file):
+            return
+        if rank_guard(node, file) is not None or not _asks_for_file(node.test, file):
+            return
+        if not any(isinstance(at, ast.If) and _asks_for_file(at.test, file) for at, _ in inside(node, file)):
+            found = self.local(file, node.test, "each process decides by its own files whether it resumes")
+            named = " ".join(ast.unparse(one) for one in reached(node.test, file))
+            told = "args." in named and not says(named, "latest")  # a user has named the file
+            yield replace(found, confidence="low") if told else found
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """Whether its program runs as several processes."""
+        return program.facts.says(finding.place.path, *_SEVERAL)
 
 
-def _all_may(event: Event) -> bool:
-    return len(event.may) == 4
+def _resumes(branch: ast.If, file: File) -> bool:
+    """Whether a checkpoint of a training is loaded in a branch, or behind one that leaves the function."""
+    block: list[ast.AST] = list(branch.body)
+    if leaves(branch.body):  # if not os.path.exists(path): return
+        every = own(function_of(branch, file) or file.tree)
+        block = [at for at in every if getattr(at, "lineno", 0) > (branch.end_lineno or 0)]
+    loads = any(isinstance(at, ast.Call) and tail_of(at) in _LOADS for part in block for at in ast.walk(part))
+    return loads and any(word in ast.unparse(part) for part in block for word in ("optim", "epoch"))
+
+
+def _asks_for_file(test: ast.expr, file: File) -> bool:
+    """Whether a condition asks whether a checkpoint is there."""
+    calls = [at for one in reached(test, file) for at in ast.walk(one) if isinstance(at, ast.Call)]
+    asks = any(tail_of(at) in _EXISTS for at in calls)
+    named = [test, *calls, *(one for at in calls for given in at.args for one in reached(given, file))]
+    return asks and any(mentions(one, "checkpoint", "latest") for one in named)

@@ -3,57 +3,49 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
-from dataclasses import replace
 
-from allranks.check.program import Astray, Program
-from allranks.check.rule import Example, LocalRule, ProgramRule
-from allranks.check.sources.source import File, module_name
-from allranks.check.tables.data import WRAPPERS
-from allranks.check.tree.bound_late import JOINS, goes_by_number, met_too_early, never_binds, used_above
-from allranks.check.tree.device_numbers import SET_DEVICE, by_rank_in_job, fixed_map, off_its_own
-from allranks.check.tree.syntax import distributed, name_of, tail_of
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.source import File
+from allranks.check.tree.origins import origins, reached
+from allranks.check.tree.syntax import distributed, function_of, given, has_stars, keyword, name_of, own, tail_of
 from allranks.findings import Finding, Note
 
-# Words of a project in which something gives each process its GPU.
-_BINDING = frozenset(
-    [
-        *("set_device", "device_id", "CUDA_VISIBLE_DEVICES", "set_device_index", "set_device_idx", "set_cuda_device"),
-        *("set_visible_devices", "HIP_VISIBLE_DEVICES", "setup_device", "init_device", "set_gpu_device"),
-    ]
+_JOIN = "torch.distributed.init_process_group"
+_JOINS = (_JOIN, "deepspeed.init_distributed")
+_MEETS = ("barrier", "synchronize", "all_reduce", "broadcast", "all_gather", "broadcast_object_list")
+# Words of a project in which something gives each process its GPU, or has no GPU.
+_BINDING = (
+    *(
+        "set_device",
+        "device_id=",
+        "device_id =",
+        "VISIBLE_DEVICES",
+        "set_gpu_device",
+        "cuda.device(",
+        "deepspeed",
+        "accelerate",
+    ),
+    *("lightning", "import ray", "from ray", "colossalai", "composer", "mmengine", "mmcv", "import jax", "get_device("),
 )
-_BINDERS = frozenset(
-    {"deepspeed", "accelerate", "lightning", "ray", "colossalai", "composer", "mmengine", "mmcv", "jax"}
-)
+# Each tensor goes to a GPU by its number: mostly nothing is left that takes the current one.
+_BY_NUMBER = ("device_ids=[rank", "device_ids=[local", "device_ids=[gpu", "device_ids=[self", "f'cuda:{", 'f"cuda:{')
+_STARTS = ("spawn(", "start_processes", "Process(", "--nproc_per_node", "--nproc-per-node")
 _UNBOUND = "an NCCL process group is made, and no GPU is bound to the process"
 _IN_JOB = "the rank in the job is used as the number of a GPU of this host"
-# How a file says that it is started, and what else it says where there may be other hosts.
-_STARTED, _NODES = (
-    re.compile(r"torchrun\s+--nproc[-_]per[-_]node"),
-    re.compile(r"(?i)nnodes|num_nodes|node_rank|multi-?node"),
-)
 _SECOND_HOST = "It works on one host; on the second there is no GPU of that number: invalid device ordinal."
 _LOCAL_RANK = "Take the rank on the host: int(os.environ['LOCAL_RANK']), or the rank modulo torch.cuda.device_count()."
-_ONE_GPU = "All processes of a host load the whole model onto GPU 0, and run out of memory there."
-_MAP = "Give each process its own: device_map={'': local_rank}."
 
 
-class DeviceNotBound(LocalRule, ProgramRule):
+class DeviceNotBound(LocalRule):
     """
     ## What it does
     Finds processes that use GPU 0, or the wrong one:
 
-    - `init_process_group("nccl")` in a project that never calls `torch.cuda.set_device` and passes no `device_id`
-    - a barrier or another collective after it (or after `deepspeed.init_distributed`) in the same function, before the
-      device is set
-    - on a program's way from its entry, the first barrier, object collective or use of `"cuda"` without a number,
-      before the device is set
-    - a model that every rank loads with `device_map={"": 0}`
-    - the rank in the job as the number of a GPU of this host: `torch.cuda.set_device(dist.get_rank())`,
-      `device_map={"": accelerator.process_index}`, `dist.barrier(device_ids=[dist.get_rank()])`
-    - `.cuda()` in a process that names its GPU by number elsewhere and does not set it
-    - `torch.cuda.device(local_rank)` as a statement, which nothing enters
+    - `init_process_group("nccl")` in a program that never calls `torch.cuda.set_device` and passes no `device_id`
+    - a barrier or another collective after it in the same function, before the device is set
+    - the rank in the job as the number of a GPU of this host: `torch.cuda.set_device(dist.get_rank())`
 
     ## Why is this bad
     The current device of every process is GPU 0 until it is set. `barrier`, object collectives and `.cuda()` use
@@ -64,8 +56,7 @@ class DeviceNotBound(LocalRule, ProgramRule):
     detected", or a hang in the first barrier. With the rank in the job as the device, the second host has no such GPU.
 
     ## Known problems
-    A device that the launch command binds (`CUDA_VISIBLE_DEVICES` for each process) is not seen. Confidence is low if
-    the file that joins puts everything on a GPU by its number.
+    A device that the launch command binds (`CUDA_VISIBLE_DEVICES` for each process) is not seen.
 
     ## Use instead
     `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before `init_process_group`. Or `device_id=` in it, if
@@ -75,151 +66,35 @@ class DeviceNotBound(LocalRule, ProgramRule):
     code, name, severity, row = "AR605", "device-not-bound", "warning", "initialisation"
     cluster = 'All processes of a host use GPU 0 for barriers, objects, and everything on "cuda" without a number.'
     advice = "Call torch.cuda.set_device(local_rank) before init_process_group."
-    words = (
-        *("init_process_group", "init_distributed", "set_device", "torch.device", "device_ids", "device_map"),
-        *("cuda:", ".cuda(", ".to("),
-    )
-    nodes = (ast.Call, ast.JoinedStr, ast.BinOp)
-    calls = (
-        *(*JOINS, "torch.cuda.set_device", "torch.device", *WRAPPERS, "from_pretrained", "pipeline"),
-        *("torch.Tensor.cuda", "torch.Tensor.to", "set_device", "set_device_index", "torch.distributed.barrier"),
-    )
+    words = ("init_process_group", "init_distributed", "set_device", "torch.device", "cuda:")
+    nodes = (ast.Call, ast.JoinedStr)
+    calls = (*_JOINS, "torch.cuda.set_device", "torch.device", "set_device_index")
     bad = (
         Example(
             {
                 "train.py": """\
-import os
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.nn.parallel import DistributedDataParallel
 
-
-def main(model):
-    print(torch.cuda.get_device_name())
-    dist.init_process_group(backend="nccl")
-    return DDP(model, device_ids=[int(os.environ["LOCAL_RANK"])])
-"""
-            },
-            at=(9,),
-        ),
-        Example(
-            {
-                "launch.py": """\
-import torch
-import torch.distributed as dist
-
-
-def work(local_rank, main):
-    dist.init_process_group(backend="NCCL")
-    dist.barrier()
-    torch.cuda.set_device(local_rank)
-    main()
-"""
-            },
-            at=(7,),
-        ),
-        Example(
-            {
-                "setup.py": """\
-import os
-import torch
-import torch.distributed as dist
-from world import get_world
-
-def setup():
-    torch.cuda.set_device(get_world().rank)
+if __name__ == "__main__":
     dist.init_process_group("nccl")
-def setup_alone():
-    rank = -1
-    if "RANK" in os.environ:
-        rank = int(os.environ["RANK"])
-    torch.cuda.set_device(rank)
+    model = DistributedDataParallel(torch.nn.Linear(2, 2).cuda())
 """
             },
-            at=(7, 13),
-        ),
-        Example(
-            {
-                "setup.py": """\
-import torch.distributed as dist
-from accelerate import Accelerator
-from deepspeed.accelerator import get_accelerator
-from transformers import AutoModel
-
-
-def setup(self):
-    get_accelerator().set_device(dist.get_rank())
-    model = AutoModel.from_pretrained("m", device_map={"": Accelerator().process_index})
-    return model
-"""
-            },
-            at=(8, 9),
+            at=(6,),
         ),
         Example(
             {
                 "train.py": """\
-import os
 import torch
 import torch.distributed as dist
 
-torch.empty(1, device="cuda", requires_grad=True).backward()
-rank = int(os.environ["RANK"])
-device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-torch.cuda.set_device(device)
-dist.init_process_group("nccl", device_id=device)
+dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_rank())
 """
             },
             at=(5,),
-        ),
-        Example(
-            {
-                "distributed.py": """\
-import torch.distributed as dist
-
-BACKEND = "nccl"
-
-
-def setup():
-    dist.init_process_group(backend=BACKEND)
-""",
-                "train.py": """\
-import torch
-from distributed import setup
-from torch.nn.parallel import DistributedDataParallel
-
-setup()
-model = DistributedDataParallel(torch.nn.Linear(2, 2).cuda())
-""",
-            },
-            at=(7,),
-        ),
-        Example(
-            {
-                "world.py": """\
-import torch.distributed as dist
-
-
-def get_rank():
-    return dist.get_rank() if dist.is_initialized() else 0
-
-
-def synchronize():
-    if dist.is_initialized():
-        dist.barrier(group=dist.group.WORLD, device_ids=[get_rank()])
-"""
-            },
-            at=(10,),
-        ),
-        Example(
-            {
-                "train.py": """\
-import deepspeed
-from transformers import AutoModel
-
-model = AutoModel.from_pretrained("m", device_map={"": 0})
-"""
-            },
-            at=(4,),
         ),
     )
     good = (
@@ -229,122 +104,78 @@ model = AutoModel.from_pretrained("m", device_map={"": 0})
 import os
 import torch
 import torch.distributed as dist
-
-if __name__ == "__main__":
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl")
-"""
-            }
-        ),
-        Example({"train.py": "import torch.distributed as dist\n\ndist.init_process_group('gloo')\n# __main__\n"}),
-        Example(
-            {"setup.py": "import torch.distributed as dist\n\n\ndef setup():\n    dist.init_process_group('nccl')\n"}
-        ),
-        # Another file binds the device.
-        Example(
-            {
-                "train.py": """\
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from device import bind
 
-
-def main(model):
-    bind()
-    dist.init_process_group("nccl")
-    return DistributedDataParallel(model)
-""",
-                "device.py": """\
-import os
-import torch
-
-
-def bind():
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-""",
-            }
-        ),
-        # All processes on one host, or the rank brought down to it.
-        Example(
-            {
-                "train.py": """\
-import torch
-import torch.distributed as dist
-
-
-def main(rank, world):
-    dist.init_process_group("nccl", rank=rank, world_size=world)
-    torch.cuda.set_device(rank)
-    torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+device = torch.device("cuda", dist.get_rank() % torch.cuda.device_count())
+model = DistributedDataParallel(torch.nn.Linear(2, 2).to(device))
 """
             }
         ),
     )
 
     def applies(self, file: File) -> bool:
-        return not file.is_test
+        return not file.is_test and distributed(file)
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.expr):
+        number = _number(node, file)
+        if number is not None and _is_rank_in_job(number, file):
+            yield self.local(file, node, _IN_JOB, cluster=_SECOND_HOST, advice=_LOCAL_RANK)
+        if not isinstance(node, ast.Call) or name_of(node, file) not in _JOINS or has_stars(node):
             return
-        if node in file.once("device by rank", file.tree, lambda _: by_rank_in_job(file)):
-            found = self.local(file, node, _IN_JOB, cluster=_SECOND_HOST, advice=_LOCAL_RANK)
-            # Who starts it on one host, as the file itself says, hardly ever means several.
-            one_host = _STARTED.search(file.text) is not None and _NODES.search(file.text) is None
-            yield replace(found, confidence="low") if one_host else found
-        if not isinstance(node, ast.Call):
+        backend = given(node, 0, "backend")
+        nccl = backend is not None and any(
+            isinstance(at, ast.Constant) and at.value == "nccl" for at in reached(backend, file)
+        )
+        if not nccl or keyword(node, "device_id") is not None:
             return
-        if (what := file.once("off its own", file.tree, lambda _: off_its_own(file)).get(node)) is not None:
-            yield self.local(file, node, what)
-        name = name_of(node, file)
-        if name in JOINS:
-            if name == JOINS[0] and never_binds(node, file):
-                yield _unsure(self.local(file, node, _UNBOUND), file.text)
-            elif (early := met_too_early(node, file)) is not None:
-                note = Note("the processes are joined here", file.place(node))
-                message = f"{tail_of(early)} is called before a GPU is bound to the process"
-                yield self.finding(file.place(early), file.symbol(early), message, notes=[note])
-        elif SET_DEVICE.search(name) and (used := used_above(node, file)) is not None:
-            note = Note("the GPU is bound here", file.place(node))
-            message = f"{ast.unparse(used)} uses a GPU before one is bound to the process"
-            yield self.finding(file.place(used), file.symbol(used), message, notes=[note])
-        elif (where := fixed_map(node)) is not None and distributed(file):
-            yield self.local(file, where, "every rank puts the model on the same GPU", cluster=_ONE_GPU, advice=_MAP)
+        if (early := _met_early(node, file)) is not None:
+            notes = [Note("the processes are joined here", file.place(node))]
+            message = f"{tail_of(early)} is called before a GPU is bound to the process"
+            yield self.finding(file.place(early), file.symbol(early), message, notes=notes)
+        elif name_of(node, file) == _JOIN and not any(word in file.text for word in (*_BINDING, *_BY_NUMBER)):
+            yield self.local(file, node, _UNBOUND)
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        if finding.message == _IN_JOB:
-            path, facts = finding.place.path, program.facts
-            inside = finding.symbol != module_name(path) and any("__main__" in line for line in facts.lines[path])
-            return not facts.one_host and not (inside and facts.nobody_calls(finding.symbol, path))
-        return finding.message != _UNBOUND or finding.place not in program.bound
-
-    def check(self, program: Program) -> Iterator[Finding]:
-        """Look for what uses a GPU before one is bound on a program's way, and for a process group in a project in
-        which nothing binds one."""
-        yield from map(self._astray, program.astray)
-        if program.names & _BINDING or program.packages & _BINDERS:
-            return
-        if not any(event.name in WRAPPERS and event.active for event in program.events):
-            return
-        for event in program.calls(JOINS[0]):
-            backend = event.argument(0, "backend")
-            constant = backend.constant if backend is not None else None
-            told = event.argument("device_id") is not None
-            if event.active and not told and isinstance(constant, str) and "nccl" in constant.lower():
-                yield _unsure(self.found(event, _UNBOUND), "\n".join(program.facts.lines[event.place.path]))
-
-    def _astray(self, one: Astray) -> Finding:
-        way = [Note(f"called in {step.symbol}", step.place) for step in one.chain]
-        if one.bound is None:
-            used = Note(f"{one.name} uses the current GPU here", one.place)
-            return self.finding(one.joined.place, one.joined.symbol, _UNBOUND, notes=[used, *way])
-        meets = one.kind == "meet"
-        what = f"{one.name.rpartition('.')[2]} goes through the GPU" if meets else f"{one.name} uses a GPU"
-        notes = [Note("the processes are joined here", one.joined.place), Note("the GPU is bound here", one.bound)]
-        message = f"{what} before one is bound to the process"
-        return self.finding(one.place, one.symbol, message, notes=[*notes, *way])
+        """Whether nothing else of its program binds a GPU, or it may run on several hosts."""
+        path, facts = finding.place.path, program.facts
+        if finding.advice == _LOCAL_RANK:
+            return not facts.one_host
+        wraps = facts.says(path, "DistributedDataParallel", "DDP(", "__main__")
+        return bool(finding.notes) or (wraps and not facts.says(path, *_BINDING))
 
 
-def _unsure(finding: Finding, text: str) -> Finding:
-    """Lower the confidence where the file goes by the GPU's number: mostly nothing is left that takes the current."""
-    return replace(finding, confidence="low") if goes_by_number(text) else finding
+def _number(node: ast.AST, file: File) -> ast.expr | None:
+    """Return the number of a device that is set, or is named: ``set_device(n)``, ``f"cuda:{n}"``."""
+    if isinstance(node, ast.JoinedStr):
+        head, last = node.values[0], node.values[-1]
+        named = isinstance(head, ast.Constant) and head.value == "cuda:" and len(node.values) == 2
+        return last.value if named and isinstance(last, ast.FormattedValue) else None
+    if isinstance(node, ast.Call) and node.args:
+        if tail_of(node) in ("set_device", "set_device_index"):
+            return node.args[0] if not isinstance(node.args[0], ast.JoinedStr) else None
+        if name_of(node, file) == "torch.device" and len(node.args) > 1:
+            return node.args[1]
+    return None
+
+
+def _is_rank_in_job(number: ast.expr, file: File) -> bool:
+    """Whether it is the rank in the job for certain, as it is, in a program that does not start its own processes."""
+    if any(word in file.text for word in _STARTS) or origins(number, file) != {"global"}:
+        return False
+    return not any(
+        isinstance(at, ast.BinOp | ast.IfExp | ast.BoolOp) for one in reached(number, file) for at in ast.walk(one)
+    )
+
+
+def _met_early(join: ast.Call, file: File) -> ast.Call | None:
+    """Return the first collective after ``join`` in its function, if the device is set there after it alone."""
+    calls = [at for at in own(function_of(join, file) or file.tree) if isinstance(at, ast.Call)]
+    binds = [at for at in calls if tail_of(at) == "set_device"]
+    meets = [
+        at for at in calls if at.lineno > join.lineno and tail_of(at) in _MEETS and "cuda" not in name_of(at, file)
+    ]
+    first = min(meets, key=lambda at: at.lineno, default=None)
+    late = first is not None and bool(binds) and all(at.lineno > first.lineno for at in binds)
+    return first if late else None

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import passed, reached, values
+from allranks.check.tree.origins import passed, reached
 from allranks.check.tree.syntax import has_stars, keyword, name_of, tail_of
+from allranks.check.tree.words import parts
 from allranks.findings import Edit, Finding, Fix, Place
 
 _GATHER = "jax.experimental.multihost_utils.process_allgather"
-# What is sharded over processes, by the names that people give it.
-_GLOBAL = re.compile(r"^(?!local_)(?:.*_)?(params|train_state|state|opt_state|grads|weights|variables)$")
-# How people call what jax.jit returned.
-_COMPILED = re.compile(r"^(p|jit|pjit|jitted)_|_(jit|pjit|jitted)$")
-_COMPILERS = ("jax.jit", "jax.experimental.pjit.pjit", "jax.pjit", "equinox.filter_jit", "nnx.jit", "flax.nnx.jit")
-_MESHES = re.compile(r"[Mm]esh|[Ss]harding")
 _MAPS = ("tree_map", "map")
-_DEEPEST = 3
+_COMPILERS = ("jax.jit", "jax.experimental.pjit.pjit", "jax.pjit", "equinox.filter_jit", "flax.nnx.jit")
+# What is sharded over processes, by the names that people give it.
+_GLOBAL = frozenset({"params", "state", "grads", "weights", "variables", "parameters"})
 
 
 class AllgatherNotTiled(LocalRule):
@@ -57,169 +53,70 @@ class AllgatherNotTiled(LocalRule):
         Example(
             {
                 "train.py": """\
-from jax.experimental import multihost_utils
-
-
-def host(params):
-    return multihost_utils.process_allgather(params)
-"""
-            },
-            at=(5,),
-        ),
-        Example(
-            {
-                "train.py": """\
-import jax
-from jax.experimental.multihost_utils import process_allgather
-
-
-def host(self):
-    return jax.tree_util.tree_map(process_allgather, self.train_state)
-"""
-            },
-            at=(6,),
-        ),
-        Example(
-            {
-                "train.py": """\
 import jax
 from jax.experimental import multihost_utils
 
 
-def evaluate(mesh, step, shardings, state, batch):
-    p_eval_step = jax.jit(step, in_shardings=shardings)
-    with mesh:
-        metrics, _ = p_eval_step(state, batch)
-    losses = metrics["loss"]
-    return multihost_utils.process_allgather(losses)
+def save(state):
+    params = multihost_utils.process_allgather(state.params)
+    return params, jax.tree.map(multihost_utils.process_allgather, state.opt_state)
 """
             },
-            at=(10,),
-        ),
-        # A leaf of a tree that a caller gives.
-        Example(
-            {
-                "export.py": """\
-import jax
-import numpy as np
-from jax.experimental.multihost_utils import process_allgather
-
-
-def to_host(tree):
-    return jax.tree.map(lambda x: np.asarray(process_allgather(x)), tree)
-
-
-def export(params):
-    return to_host(params)
-"""
-            },
-            at=(7,),
+            at=(6, 7),
         ),
     )
     good = (
         Example(
             {
                 "train.py": """\
-import jax
-from jax.experimental.multihost_utils import process_allgather
-
-
-def host(params, counts, local_state):
-    process_allgather(counts)
-    process_allgather(local_state)
-    jax.tree.map(lambda x: process_allgather(x), counts)
-    return jax.tree.map(lambda x: process_allgather(x, tiled=True), params)
-"""
-            }
-        ),
-        Example(
-            {
-                "train.py": """\
-from jax.experimental.multihost_utils import process_allgather
-
-
-def same(state):
-    return process_allgather(state.step), process_allgather(len(state.params))
-"""
-            }
-        ),
-        # A number of each process, counted up by what was computed.
-        Example(
-            {
-                "train.py": """\
-import jax
 from jax.experimental import multihost_utils
 
 
-def evaluate(mesh, judge, shardings, batches):
-    p_judge = jax.jit(judge, in_shardings=shardings)
-    valid = 0
-    for batch in batches:
-        verdicts = p_judge(batch)
-        valid = valid + sum(one.addressable_data(0).item() for one in verdicts)
-    return multihost_utils.process_allgather(valid)
+def save(state, loss):
+    every = multihost_utils.process_allgather(loss)
+    return multihost_utils.process_allgather(state.params, tiled=True), every
 """
             }
         ),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Call):
+        if not isinstance(node, ast.Call) or not node.args:
             return
         if name_of(node, file) == _GATHER:
             alone = len(node.args) == 1 and keyword(node, "tiled") is None and not has_stars(node)
-            if alone and (any(map(_is_global, _meant(node.args[0], file))) or _is_computed(node.args[0], file)):
-                yield self._gathers(file, node, node.args[0], fix=_fix(node, file))
-        elif tail_of(node) in _MAPS and len(node.args) > 1:
-            function, tree = node.args[0], node.args[1]
-            if name_of(function, file) == _GATHER and any(map(_is_global, _meant(tree, file))):
-                yield self._gathers(file, node, tree)
+            if alone and (_is_global(node.args[0], file) or _is_computed(node.args[0], file)):
+                what = f"process_allgather of {ast.unparse(node.args[0])} without tiled=True"
+                yield self.local(file, node, what, fix=_fix(node, file))
+        elif tail_of(node) in _MAPS and len(node.args) > 1 and name_of(node.args[0], file) == _GATHER:
+            yield from self._mapped(node, file)
 
-    def _gathers(self, file: File, node: ast.Call, what: ast.expr, fix: Fix | None = None) -> Finding:
-        return self.local(file, node, f"process_allgather of {ast.unparse(what)} without tiled=True", fix=fix)
-
-
-def _meant(argument: ast.expr, file: File, depth: int = 0) -> Iterator[ast.expr]:
-    """Yield what is gathered: what stands there, the tree of which it is a leaf in `tree_map`, and what the calls in
-    this file give the function."""
-    yield argument
-    if not isinstance(argument, ast.Name) or depth > _DEEPEST:
-        return
-    for inner in (at for at in file.parents(argument) if isinstance(at, ast.Lambda)):
-        if argument.id in [at.arg for at in inner.args.args]:
-            maps = next(file.parents(inner), None)
-            if isinstance(maps, ast.Call) and tail_of(maps) in _MAPS and inner in maps.args and len(maps.args) > 1:
-                yield from _meant(maps.args[1], file, depth + 1)
-            return
-    for given in passed(argument, file):
-        yield from _meant(given, file, depth + 1)
+    def _mapped(self, node: ast.Call, file: File) -> Iterator[Finding]:
+        if _is_global(node.args[1], file):
+            yield self.local(file, node, f"process_allgather of {ast.unparse(node.args[1])} without tiled=True")
 
 
-def _is_global(argument: ast.expr) -> bool:
-    """The last part of a plain name or attribute says that it is a tree of sharded arrays."""
-    return isinstance(argument, ast.Name | ast.Attribute) and bool(_GLOBAL.search(tail_of(argument)))
+def _is_global(argument: ast.expr, file: File) -> bool:
+    """Whether the last part of a name, or of what is passed for it, says that it is a tree of sharded arrays."""
+    named = [one for one in (argument, *passed(argument, file)) if isinstance(one, ast.Name | ast.Attribute)]
+    words = [parts(tail_of(one)) for one in named]
+    return any(not one.isdisjoint(_GLOBAL) and "local" not in one for one in words)
 
 
 def _is_computed(argument: ast.expr, file: File) -> bool:
-    """Something compiled for a mesh made it: a part of what it returns, or what was stored of that under a name. What
-    begins as a number counts up on each host."""
-    numbers = (v.value for v in values(argument, file) if isinstance(v, ast.Constant))
-    if _MESHES.search(file.text) is None or any(isinstance(number, int | float) for number in numbers):
+    """Whether something compiled for a mesh made it."""
+    if not any(word in file.text for word in ("Mesh", "mesh", "Sharding", "sharding")):
         return False
     for made in reached(argument, file):
-        while isinstance(made, ast.Subscript | ast.Attribute) or (
-            isinstance(made, ast.Call) and tail_of(made) == "block_until_ready"
-        ):
-            made = made.func if isinstance(made, ast.Call) else made.value
-        if isinstance(made, ast.Call) and _is_compiled(made.func, file):
-            return True
+        while isinstance(made, ast.Subscript | ast.Attribute):
+            made = made.value
+        if isinstance(made, ast.Call):
+            compiled = any(
+                isinstance(at, ast.Call) and name_of(at, file) in _COMPILERS for at in reached(made.func, file)
+            )
+            if compiled or not parts(tail_of(made)).isdisjoint({"jit", "pjit", "jitted"}) or tail_of(made)[:2] == "p_":
+                return True
     return False
-
-
-def _is_compiled(function: ast.expr, file: File) -> bool:
-    if _COMPILED.search(tail_of(function)) is not None:
-        return True
-    return any(isinstance(made, ast.Call) and name_of(made, file) in _COMPILERS for made in values(function, file))
 
 
 def _fix(call: ast.Call, file: File) -> Fix:

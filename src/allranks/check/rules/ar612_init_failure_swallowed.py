@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tree.syntax import catches_all, leaves, name_of, own, raises, speaks_of, tail_of
+from allranks.check.tree.syntax import catches_all, leaves, name_of, nodes_in, raises, tail_of
 from allranks.findings import Finding
 
 _JOINS = (
     *("jax.distributed.initialize", "torch.distributed.init_process_group", "deepspeed.init_distributed"),
     "allranks.init",
 )
-# What a failure is handed over by: `result.set_return_code(ReturnCode.INIT_FAILURE)`.
-_TOLD = re.compile(r"(?i)(return|exit|error|status)_?code|fail")
 _SAYS = {"print", "debug", "info", "warning", "warn", "error", "exception", "critical", "log"}
 
 
@@ -24,7 +21,7 @@ class InitFailureSwallowed(LocalRule):
     """
     ## What it does
     Finds `jax.distributed.initialize()` or `init_process_group()` in a `try` whose handler catches any exception and
-    lets the program continue. A handler that leaves the function and sets an error code is not reported.
+    lets the program continue.
 
     ## Why is this bad
     The program should run as a single process if there are no others. But it also does so if the others exist and could
@@ -35,9 +32,7 @@ class InitFailureSwallowed(LocalRule):
     it until they time out. Or all fail, and N programs train in the same directory.
 
     ## Known problems
-    A handler that decides by the text of the exception is not recognised if it does not raise.
-
-    No fault of this kind has been seen in real code yet.
+    A handler that does more than print is taken to know what to do.
 
     ## Use instead
     Check whether there are others (`"RANK" in os.environ`, a setting), join only then, and let a failure end the
@@ -58,118 +53,44 @@ import jax
 try:
     jax.distributed.initialize()
 except Exception as error:
-    print("single host", error)
+    print(f"one process: {error}")
 """
             },
             at=(5,),
-        ),
-        Example(
-            {
-                "train.py": """\
-import torch.distributed as dist
-
-
-def join():
-    try:
-        dist.init_process_group("nccl")
-        return True
-    except:
-        return False
-"""
-            },
-            at=(8,),
         ),
     )
     good = (
         Example(
             {
                 "train.py": """\
+import os
 import jax
 
-try:
-    jax.distributed.initialize()
-except RuntimeError as error:
-    print("initialised before", error)
-"""
-            }
-        ),
-        Example(
-            {
-                "train.py": """\
-import torch.distributed as dist
-
-try:
-    dist.init_process_group("nccl")
-except Exception as error:
-    print("rank could not join", error)
-    raise
-"""
-            }
-        ),
-        Example(
-            {
-                "bench.py": """\
-import torch.distributed as dist
-
-
-class Bench:
-    def prepare(self):
-        try:
-            dist.init_process_group("nccl")
-        except Exception as error:
-            self.result.set_return_code(Code.INIT_FAILURE)
-            return False
-        return True
-"""
-            }
-        ),
-        # Another way to join.
-        Example(
-            {
-                "train.py": """\
-import torch.distributed as dist
-
-try:
-    dist.init_process_group("nccl")
-except Exception:
-    dist.init_process_group("gloo")
+if "COORDINATOR" in os.environ:
+    try:
+        jax.distributed.initialize()
+    except Exception:
+        print("cannot join")
+        raise
 """
             }
         ),
     )
 
+    def applies(self, file: File) -> bool:
+        return not file.is_test
+
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Try | ast.TryStar):
             return
-        joins = next((at for s in node.body for at in _calls(s) if name_of(at, file) in _JOINS), None)
-        if joins is None:
+        joins = next((name for at in nodes_in(node.body) if (name := name_of(at, file)) in _JOINS), None)
+        if joins is None or any(isinstance(parent, ast.While | ast.For) for parent in file.parents(node)):
             return
-        for handler in node.handlers:
-            if not catches_all(handler):
-                continue
-            if not (raises(handler) or _tries_again(handler, file) or _hands_over(handler)):
-                word = name_of(joins, file)
-                yield self.local(
-                    file,
-                    handler,
-                    f"a failure of {word} is caught and ignored: this process continues as a single process",
-                )
+        handler = next((at for at in node.handlers if catches_all(at)), None)
+        if handler is None or raises(handler):
             return
-
-
-def _calls(statement: ast.stmt) -> Iterator[ast.Call]:
-    return (at for at in [statement, *own(statement)] if isinstance(at, ast.Call))
-
-
-def _hands_over(handler: ast.ExceptHandler) -> bool:
-    """The handler leaves, and more than says that it failed: whoever called can stop."""
-    calls = (at for s in handler.body for at in _calls(s) if tail_of(at) not in _SAYS)
-    return leaves(handler.body) and any(speaks_of(at, _TOLD) for at in calls)
-
-
-def _tries_again(handler: ast.ExceptHandler, file: File) -> bool:
-    """The handler joins in another way, or stands in a loop of attempts."""
-    if any(name_of(at, file) in _JOINS or tail_of(at).startswith("init") for s in handler.body for at in _calls(s)):
-        return True
-    loops = any(isinstance(p, ast.While | ast.For) for p in file.parents(handler))
-    return loops and not leaves(handler.body)
+        calls = [tail_of(at) for at in nodes_in(handler.body) if isinstance(at, ast.Call)]
+        knows = leaves(handler.body) and not _SAYS.issuperset(calls)
+        if not knows and not any(call.startswith("init") for call in calls):
+            what = f"a failure of {joins} is caught and ignored: this process continues as a single process"
+            yield self.local(file, handler, what)

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterator
 
-from allranks.check.program import Event, Program
-from allranks.check.rule import Example, ProgramRule
-from allranks.check.survey.conditions import Held, held
-from allranks.findings import Finding, Place
+from allranks.check.program import Program
+from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.source import File
+from allranks.check.tables.data import OF_OTHERS, OF_WRAPPER, WRAPPER
+from allranks.check.tree.origins import latest, values
+from allranks.check.tree.syntax import class_of, function_of, inside, name_of, own, tail_of
+from allranks.check.tree.words import mentions
+from allranks.findings import Finding, Note
 
-_MADE = "DDP construction"
-_PREPARED = frozenset(("prepare", "prepare_model"))
+_PREPARES = ("prepare", "prepare_model")
+_IN_PARTS = ("fsdp", "FSDP", "deepspeed", "DeepSpeed", "fully_shard", "zero_stage")
 _UNWRAP = "Use the model inside: accelerator.unwrap_model(model)."
-_ALONE = "Rank 0 stops with an AttributeError at this line; the others wait for it in their next step."
-# One side of a condition takes the model out of the wrapper: ``model.module.head if wrapped else model.head``.
-_CHOOSES = re.compile(r"\.module\b.*\belse\b|\belse\b.*\.module\b", re.DOTALL)
 
 
-class DdpHidesAttribute(ProgramRule):
+class DdpHidesAttribute(LocalRule):
     """
     ## What it does
     Finds a method or an attribute of a model that is used on its `DistributedDataParallel` wrapper:
-    `model = DistributedDataParallel(model)`, and later `model.generate(...)` or `model.config`. Also if Accelerate
-    wraps a model that is trained, `model = accelerator.prepare(model)`, in a project that mentions neither FSDP nor
-    DeepSpeed.
+    `model = DistributedDataParallel(model)`, and later `model.generate(...)` or `model.config`, in the same function or
+    class. Also if Accelerate wraps the model, `model = accelerator.prepare(model)`, in a program that mentions neither
+    FSDP nor DeepSpeed.
 
     ## Why is this bad
     The wrapper is a separate module. It passes on the call, and nothing else. It has the attributes of every
@@ -36,96 +37,34 @@ class DdpHidesAttribute(ProgramRule):
     to save or to draw samples, it dies, and the others wait for it in the next step.
 
     ## Known problems
-    The wrapped model is followed through calls and attributes of objects, but not into methods that a framework calls.
     What DeepSpeed's engine and FSDP have themselves (`backward`, `clip_grad_norm_`) is not reported, because the same
-    variables hold them.
+    variables hold them. A condition that asks how the program runs hides it.
 
     ## Use instead
-    `model.module.generate(...)`. Or keep the model under another name beside the wrapper:
-    `ddp = DistributedDataParallel(model)`. Code that runs with and without the wrapper uses
-    `getattr(model, "module", model)`.
-
-    ## Fix safety
-    There is no automatic fix.
+    `model.module.generate(...)`, or `getattr(model, "module", model)` if it may be unwrapped.
     """
 
     code, name, severity, row = "AR614", "ddp-hides-attribute", "error", "sharding"
     cluster = "Each rank stops with an AttributeError at this line; a single process does not wrap its model."
     advice = 'Use the model inside: model.module, or getattr(model, "module", model) if it may be unwrapped.'
+    words = ("DistributedDataParallel", "prepare(", "DDP(")
+    nodes = (ast.Attribute,)
     bad = (
         Example(
             {
                 "train.py": """\
-import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.nn.parallel import DistributedDataParallel
 
 
-def train(model, loader, rank):
-    for step, batch in enumerate(loader):
-        model(batch).sum().backward()
-        if rank == 0 and step % 1000 == 0:
-            sample = model.generate(batch[:1])
-            torch.save({"config": model.config, "sample": sample}, "last.pt")
-
-
-def main(model, loader):
+def main(model, batch):
     dist.init_process_group("nccl")
-    rank = dist.get_rank()
-    if dist.get_world_size() > 1:
-        model = DDP(model, device_ids=[rank])
-    train(model, loader, rank)
+    model = DistributedDataParallel(model)
+    model.train()
+    return model.generate(batch)
 """
             },
-            at=(10, 11),
-        ),
-        Example(
-            {
-                "train.py": """\
-from accelerate import Accelerator
-
-
-def main(model, optimizer, loader):
-    accelerator = Accelerator()
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    for batch in loader:
-        accelerator.backward(model(**batch).loss)
-        optimizer.step()
-    sample = model.generate(**batch)
-    if accelerator.is_main_process:
-        print(sample)
-"""
-            },
-            at=(10,),
-        ),
-        Example(
-            {
-                "train.py": """\
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-
-from trainer import Trainer
-
-dist.init_process_group("nccl")
-Trainer(Net()).fit()
-""",
-                "trainer.py": """\
-from torch.nn.parallel import DistributedDataParallel
-
-
-class Trainer:
-    def __init__(self, model):
-        self.model = DistributedDataParallel(model)
-
-    def fit(self):
-        for batch in self.loader:
-            loss = self.model(batch)
-            loss = loss + self.model.penalty()
-            loss.backward()
-""",
-            },
-            at=(11,),
-            where="trainer.py",
+            at=(9,),
         ),
     )
     good = (
@@ -133,111 +72,98 @@ class Trainer:
             {
                 "train.py": """\
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.nn.parallel import DistributedDataParallel
 
 
-def inner(model):
-    return model.module if isinstance(model, DDP) else model
-
-
-def train(model, loader, args):
-    plain = getattr(model, "module", model)
-    for batch in loader:
-        model(batch).sum().backward()
-        plain.generate(batch)
-        inner(model).generate(batch)
-        model.module.generate(batch)
-        model.train()
-        if hasattr(model, "module"):
-            model.module.reset()
-        else:
-            model.reset()
-        if args.distributed:
-            model.module.clip()
-        else:
-            model.clip()
-        weight = model.module.weight if args.distributed else model.weight
-        if hasattr(model, "report"):
-            model.report(weight)
-        try:
-            model.tell()
-        except AttributeError:
-            model.module.tell()
-        model.epoch = 1
-        print(model.epoch)
-
-
-def main(model, loader, args):
-    dist.init_process_group("nccl")
-    print(model.config)
-    model = DDP(model)
-    train(model, loader, args)
-    model = model.module
-    model.generate(loader)
-
-
-main(make(), load(), parse())
+def main(model, batch, several):
+    model.generate(batch)
+    if several:
+        dist.init_process_group("nccl")
+        model = DistributedDataParallel(model)
+    model(batch).backward()
+    return model.module.generate(batch) if several else model.generate(batch)
 """
             }
         ),
     )
 
-    def check(self, program: Program) -> Iterator[Finding]:
-        asked = [e for e in program.effects("inside") if e.active and e.may and _is_wrapped(e, program)]
-        taken = [event for event in asked if event.name.endswith(".module")]
-        wraps = [event for event in program.collectives() if event.op == _MADE]
-        wrapping = {event.place.path for event in wraps}
-        told: list[Event] = []
-        for event in asked:
-            ready = event in taken or event.ordered or _is_chosen(event.place, program) or _is_otherwise(event, taken)
-            apart = any(program.facts.conditions.excludes(_held(event), _held(wrap)) for wrap in wraps)
-            if ready or apart or any(_is_before(one, event) for one in told):
-                continue
-            told.append(event)
-            what, prepared = event.name.rpartition(".")[2], _prepared(event)
+    def applies(self, file: File) -> bool:
+        return not file.is_test
+
+    def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if (
+            not isinstance(node, ast.Attribute)
+            or isinstance(node.ctx, ast.Store)
+            or node.attr in OF_WRAPPER | OF_OTHERS
+        ):
+            return
+        wrap = _wrap_of(node.value, file)
+        if wrap is None or node.attr.startswith("_") or values(node, file) or _is_otherwise(node, file):
+            return
+        first = file.once(f"hides {ast.unparse(node)}", function_of(node, file) or file.tree, lambda _: node)
+        if first is node:
+            prepared = name_of(wrap, file) != WRAPPER
             wrapper = "the wrapper of accelerator.prepare()" if prepared else "DistributedDataParallel"
-            yield self.finding(
-                event.place,
-                event.symbol,
-                f"{event.target} is behind {wrapper}, which has no {what}",
-                cluster=self.cluster if event.everyone or "first" not in event.may else _ALONE,
-                advice=_UNWRAP if prepared else self.advice,
-                notes=event.way(),
-                confidence="high" if event.sure or event.start.place.path in wrapping else "low",
-            )
+            what = f"{ast.unparse(node.value)} is behind {wrapper}, which has no {node.attr}"
+            notes = [Note("wrapped here", file.place(wrap))]
+            advice = _UNWRAP if prepared else self.advice
+            yield self.finding(file.place(node), file.symbol(node), what, advice=advice, notes=notes)
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """Whether nothing has Accelerate keep models in parts."""
+        return finding.advice != _UNWRAP or not program.facts.says(finding.place.path, *_IN_PARTS)
 
 
-def _held(event: Event) -> Held:
-    """Return the conditions on the way to an event, by the file in which each stands."""
-    paths = (*(step.place.path for step in event.chain), event.place.path)
-    return frozenset().union(*(held(path, arms) for path, arms in zip(paths, event.arms, strict=True)))
+def _wrap_of(model: ast.expr, file: File) -> ast.Call | None:
+    """Return the call that wrapped what a name or ``self.model`` holds here, if that is certain to come before."""
+    if not isinstance(model, ast.Name | ast.Attribute):
+        return None
+    for made in latest(model, file):
+        if not isinstance(made, ast.Call) or not made.args:
+            continue
+        prepares = tail_of(made) in _PREPARES and mentions(made.func, "accelerator") and not _is_beside(model)
+        if name_of(made, file) != WRAPPER and not prepares:
+            continue
+        same = function_of(made, file) is function_of(model, file)
+        of_class = isinstance(model, ast.Attribute) and class_of(made, file) is not None
+        if (same and made.lineno < model.lineno) or (
+            of_class and not same and ast.unparse(made.args[0]) == ast.unparse(model)
+        ):
+            return made
+    return None
 
 
-def _is_before(one: Event, other: Event) -> bool:
-    """Whether who comes to ``other`` has failed before, at the same question in the same function."""
-    alike = (one.function, one.target, one.name) == (other.function, other.target, other.name)
-    return alike and set(one.arms[-1]) <= set(other.arms[-1])
+def _is_beside(model: ast.expr) -> bool:
+    """Whether a name is that of an optimizer, a schedule or a loader, which `prepare` wraps too."""
+    return any(word in tail_of(model).lower() for word in ("opt", "sched", "load", "data", "iter", "_dl", "scaler"))
 
 
-def _prepared(event: Event) -> bool:
-    return event.name.startswith("accelerate.")
+def _is_otherwise(node: ast.Attribute, file: File) -> bool:
+    """Whether the model is taken out of its wrapper here, or a condition asks whether it is wrapped."""
+    base = ast.unparse(node.value)
+    for parent, _ in inside(node, file):
+        test = getattr(parent, "test", None)
+        if isinstance(test, ast.expr) and any(word in ast.unparse(test) for word in _ASKS):
+            return True
+        chosen = isinstance(parent, ast.If | ast.IfExp) and f"{base}.module" in ast.unparse(parent)
+        if chosen or isinstance(parent, ast.Try):
+            return True
+    scope = function_of(node, file) or file.tree
+    stored = (at for at in own(scope) if isinstance(at, ast.Assign) and node.lineno > at.lineno)
+    later = [at for at in stored if any(ast.unparse(one) == base for one in at.targets)]
+    last = max(later, key=lambda at: at.lineno, default=None)
+    return last is not None and (".module" in ast.unparse(last.value) or "unwrap" in ast.unparse(last.value))
 
 
-def _is_wrapped(event: Event, program: Program) -> bool:
-    """Whether a model has been wrapped before: by Accelerate, only where nothing has it keep models in parts."""
-    if _prepared(event):
-        return not _PREPARED.isdisjoint(event.earlier) and not program.facts.in_parts
-    return _MADE in event.earlier
-
-
-def _is_chosen(place: Place, program: Program) -> bool:
-    """Whether the lines around choose between the model and its wrapper."""
-    lines = program.facts.lines.get(place.path, [])
-    return bool(_CHOOSES.search("\n".join(lines[max(place.line - 3, 0) : place.end_line + 2])))
-
-
-def _is_otherwise(event: Event, taken: list[Event]) -> bool:
-    """Whether the model is taken out of its wrapper on the other side of a condition around."""
-    around = set(event.arms[-1])
-    others = (set(one.arms[-1]) for one in taken if one.function == event.function)
-    return any((span, not side) in around for other in others for span, side in other)
+_ASKS = (
+    "module",
+    "distributed",
+    "ddp",
+    "DDP",
+    "DistributedDataParallel",
+    "hasattr",
+    "world_size",
+    "isinstance",
+    "gpus",
+    "parallel",
+)

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from allranks.check.interpret import gpus
-from allranks.check.interpret.drawing import alike
 from allranks.check.interpret.given import Given
 from allranks.check.interpret.held import is_own
-from allranks.check.interpret.interest import Names, around, interesting, telling
+from allranks.check.interpret.interest import Names, interesting, telling
 from allranks.check.interpret.registered import built_by_name, is_route, kept_by_name, settings
 from allranks.check.interpret.spelled import Scope, Speller
 from allranks.check.interpret.standing import gated, through
@@ -30,7 +28,6 @@ from allranks.check.survey.conditions import Conditions, Held, held
 from allranks.check.survey.facts import Facts
 from allranks.check.survey.folders import makes_folder
 from allranks.check.survey.launches import Launches
-from allranks.check.survey.loaders import resplit, unsplit
 from allranks.check.survey.meetings import Meetings
 from allranks.check.survey.parted import Parted, symbol
 from allranks.check.survey.together import ALWAYS, Together
@@ -148,20 +145,11 @@ class Survey:
                 parted.go_down(handed, roles, is_active, ())
         self._tell_callers()
         events = sorted(self.events.values(), key=lambda event: (event.place, event.name))
-        watched = [root for root in entries if not self.activity.left_out(root.path)]
-        bound: set[Place] = set()
-        early = tuple(gpus.astray(watched, self.project, self.inside, self._step, bound))
-        packages, names = mentioned(self.project)
+        packages, _ = mentioned(self.project)
         jax = bool(packages & {"jax", "orbax"})
         facts = Facts(self.project, sources, self.conditions, self.lines, jax=jax, launches=self.launches)
-        said = (packages, names, early, around(self.project, events))
-        results = self.interpreter.results.values()
-        bodies_of_modules = (frame.result for frame in self.interpreter.modules.values())
-        drawn = alike(self.project, [*results, *bodies_of_modules], events, self._at)
-        more = (gpus.offloading(results), drawn, unsplit(self.project, events, self.lines))
         gaps, folders = tuple(self._gaps()), tuple(self.folders)
-        known = Program(facts, tuple(events), parted.found(), gaps, *said, *more, folders=folders)
-        return replace(known, resplit=resplit(self.project, events, self.lines), bound=frozenset(bound))
+        return Program(facts, tuple(events), parted.found(), gaps, packages, folders=folders)
 
     def _go_down(self, entries: Iterable[Result], bodies: Iterable[Result]) -> None:
         """Go down from the entries; to methods that nobody is known to call, for those who call them by name."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from allranks.check.program import Event
 from allranks.check.tables.effects import Effect
-from allranks.findings import Place
 
 _AWAITS = re.compile(r"^\s*while not [\w.]*(exists|isfile|is_file)\(")
 # A function of the project by which all wait, whatever is known of it.
@@ -47,14 +46,3 @@ def awaited(earlier: Event, later: Event, lines: Mapping[str, list[str]]) -> boo
     between = lines.get(later.place.path, [])[earlier.place.line : later.place.line - 1] if inside else ()
     moved = isinstance(earlier.entry, Effect) and earlier.entry.kind == "moved"
     return any(map(_MEETS.search, between)) or (moved and any(map(_AWAITS.search, between)))
-
-
-def loads_between(made: Place | None, event: Event, lines: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a pretrained model is loaded between where rank 0 makes a folder, as it does at once, and the way to
-    ``event``: that takes seconds. ``lines``: of each file."""
-    if made is None:
-        return False
-    ways = (*(step.place for step in event.chain), event.place)
-    later = [at.line for at in ways if at.path == made.path and at.line > made.end_line]
-    between = lines[made.path][made.end_line : min(later) - 1] if later else ()
-    return any("from_pretrained(" in line for line in between)

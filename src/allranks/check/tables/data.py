@@ -20,8 +20,6 @@ SAMPLERS: frozenset[str] = frozenset(
         *("catalyst.data.DistributedSamplerWrapper", "timm.data.distributed_sampler.RepeatAugSampler"),
     ]
 )
-# Samplers that go over all samples, and know of no other process.
-OF_ALL: frozenset[str] = frozenset(f"torch.utils.data.{name}" for name in ("RandomSampler", "SubsetRandomSampler"))
 # Data sets of some of the samples of another, by the position and keyword of the numbers of those.
 SUBSETS: Mapping[str, tuple[int, str]] = {"torch.utils.data.Subset": (1, "indices")}
 # A program that calls one of these has thought about who reads what.

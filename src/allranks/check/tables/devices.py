@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 _LIBRARIES = "torch.cuda torch.npu torch.mlu torch.xpu torch.musa torch.hpu torch.accelerator"
 BINDERS: frozenset[str] = frozenset(
     [
@@ -26,22 +24,4 @@ BINDERS: frozenset[str] = frozenset(
     ]
 )
 CONTEXTS: frozenset[str] = frozenset(f"{library}.device" for library in _LIBRARIES.split())
-# Packages whose own start binds a GPU, or that start a process for each.
-BINDING_PACKAGES: frozenset[str] = frozenset(
-    [
-        *("accelerate", "lightning", "ray", "colossalai", "composer", "mmengine", "mmcv", "jax", "torch_xla"),
-        *("detectron2", "fairseq2", "ignite", "megatron", "nemo", "torchtnt", "horovod", "bmtrain"),
-    ]
-)
-# What a function is called that does so, wherever it comes from.
-BINDS = re.compile(r"(?i)^_?(bind|(set|init|setup|choose|select|assign|configure)_?\w*(device|gpu|cuda|dist\w*$))")
-JOINS: frozenset[str] = frozenset(["torch.distributed.init_process_group", "deepspeed.init_distributed"])
-# They send what they are given through the current GPU, or wait there.
-MEETS: frozenset[str] = frozenset(
-    f"torch.distributed.{word}"
-    for word in (
-        *("broadcast_object_list", "all_gather_object", "gather_object", "scatter_object_list"),
-        *("send_object_list", "recv_object_list", "barrier"),
-    )
-)
 VISIBLE: frozenset[str] = frozenset(["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"])

@@ -56,28 +56,6 @@ JOINING: frozenset[str] = frozenset(
 )
 # The ops of the collectives that do so.
 JOINED: frozenset[str] = frozenset([JOIN, "init_process_group", "initialize", "initialize_model_parallel", "fit"])
-# Who imports one of these may leave it to them to join the processes.
-JOINING_PACKAGES: frozenset[str] = frozenset(
-    [
-        *(
-            "allranks",
-            "accelerate",
-            "lightning",
-            "deepspeed",
-            "transformers",
-            "composer",
-            "megatron",
-            "fairscale",
-            "horovod",
-            "bmtrain",
-            "ray",
-        ),
-        *("mmengine", "mmcv", "detectron2", "fairseq", "fairseq2", "ignite", "catalyst", "colossalai", "torch_xla"),
-        *("fastai", "timm", "torchtnt", "nemo", "smdistributed", "torchtitan", "hydra_plugins", "apex", "mpi4py"),
-        *("ray", "trl", "peft", "torchacc", "speechbrain", "espnet2", "levanter", "t5x", "seqio", "clu", "paxml"),
-        "flashy",
-    ]
-)
 # What joins the processes and wraps the model by itself.
 TRAINERS = ("lightning.pytorch.Trainer", "lightning.pytorch.LightningCLI", "composer.Trainer", "transformers.Trainer")
 # What starts the processes itself.

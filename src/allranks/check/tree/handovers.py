@@ -18,7 +18,6 @@ from allranks.check.tree.splits import by_rank
 from allranks.check.tree.syntax import (
     Function,
     arguments,
-    asks_rank,
     blocks,
     calls_of,
     function_of,
@@ -327,13 +326,3 @@ def _loops(read: ast.Call, made: ast.Call, file: File) -> bool:
     around = {id(parent) for parent in file.parents(made)}
     kinds = (ast.For, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
     return any(isinstance(p, kinds) and id(p) not in around for p, _ in inside(read, file))
-
-
-def met_on_both_sides(node: ast.AST, file: File, meets: Callable[[ast.Call], bool]) -> bool:
-    """Whether rank 0 meets the others where it is alone, and they meet it on the other side of the condition."""
-    guards = (p for p, _ in inside(node, file) if isinstance(p, ast.If) and asks_rank(p.test))
-    return any(all(_meets_in(side, meets) for side in (guard.body, guard.orelse)) for guard in guards)
-
-
-def _meets_in(block: list[ast.stmt], meets: Callable[[ast.Call], bool]) -> bool:
-    return any(isinstance(at, ast.Call) and meets(at) for part in block for at in walk(part))

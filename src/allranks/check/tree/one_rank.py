@@ -155,24 +155,6 @@ def _guards(bound: Sequence[ast.AST], file: File) -> list[ast.If]:
     return found
 
 
-def begun_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:
-    """Yield where all ranks count from, or up to, what one rank alone has changed: ``range(start_epoch, epochs)``."""
-    for loop in (at for at in own(scope) if isinstance(at, ast.For)) if has_guards(file) else ():
-        source = loop.iter
-        while isinstance(source, ast.Call) and tail_of(source) in _SHOWN and source.args:
-            source = source.args[0]
-        if not (isinstance(source, ast.Call) and tail_of(source) == "range") or is_alone(loop, file):
-            continue
-        for use in (at for at in source.args if isinstance(at, ast.Name | ast.Attribute)):
-            stored = [at for at in own(scope) if _is_stored(at, use) and at.lineno < loop.lineno]
-            alone = [at for at in stored if _guards([at], file)]
-            guard = _guards(alone, file)[0] if alone else None
-            if guard is None or not is_for_all(loop, guard, file) or _is_told(use, guard, loop, scope):
-                continue
-            if all(at in alone or at.lineno < guard.lineno for at in stored):
-                yield Parted(ast.unparse(use), alone[0], loop.iter, guard.test)
-
-
 def _is_stored(node: ast.AST, use: ast.expr) -> TypeGuard[ast.Name | ast.Attribute]:
     named = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
     return named and ast.unparse(node) == ast.unparse(use)
@@ -262,43 +244,9 @@ def _texts(node: ast.AST) -> Iterator[str]:
     return (ast.unparse(at) for at in walk(node) if isinstance(at, ast.Name | ast.Attribute))
 
 
-def attributes_of_one(file: File) -> Iterator[Parted]:
-    """Yield attributes that one rank alone sets or resets, where every rank counts or loads by them."""
-    stored: dict[str, list[ast.Attribute]] = {}
-    read: dict[str, list[ast.Attribute]] = {}
-    for at in file.kinds.get(ast.Attribute, ()):
-        assert isinstance(at, ast.Attribute)
-        (read if isinstance(at.ctx, ast.Load) else stored).setdefault(at.attr, []).append(at)
-    for name, stores in stored.items():
-        if name not in read or asks_rank(stores[0]):
-            continue
-        alone = next(((at, g) for at in stores if (g := on_one(at, file)) and not _is_beginning(at, file)), None)
-        if alone is None or any(_is_set_by_all(at, file) for at in stores) or _is_sent(name, file):
-            continue
-        counted = any(isinstance(next(file.parents(at)), ast.AugAssign) and not is_alone(at, file) for at in stores)
-        for use in read[name]:
-            if not is_alone(use, file) and (_decides(use, file) if counted else _is_loaded_by(use, file)):
-                yield Parted(ast.unparse(use), alone[0], use, alone[1])
-                break
-
-
 def is_alone(node: ast.AST, file: File) -> bool:
     """Some ranks alone come by, or may: there, or wherever the function is called in this file."""
     return rank_guard(node, file) is not None or on_one(node, file) is not None
-
-
-def _is_beginning(store: ast.Attribute, file: File) -> bool:
-    function = function_of(store, file)
-    return function is None or function.name in ("__init__", "__post_init__")
-
-
-def _is_set_by_all(store: ast.Attribute, file: File) -> bool:
-    """It is set, and not only counted on, where every rank may come by; a beginning does not count."""
-    above = next(file.parents(store), None)
-    if isinstance(above, ast.AugAssign) or on_one(store, file) is not None:
-        return False
-    empty = isinstance(above, ast.Assign) and isinstance(above.value, ast.Constant)
-    return not (_is_beginning(store, file) and empty)
 
 
 def sends(call: ast.AST) -> bool:
@@ -309,32 +257,3 @@ def sends(call: ast.AST) -> bool:
 def _is_sent(name: str, file: File) -> bool:
     calls = filter(sends, file.kinds.get(ast.Call, ()))
     return any(isinstance(at, ast.Attribute) and at.attr == name for call in calls for at in walk(call))
-
-
-def _decides(use: ast.Attribute, file: File) -> bool:
-    """It is compared in a condition on which every rank leaves."""
-    for parent, child in inside(use, file):
-        if isinstance(parent, ast.If):
-            return child is parent.test and leaves(parent.body)
-    return False
-
-
-def _is_loaded_by(use: ast.Attribute, file: File) -> bool:
-    """A call that loads takes it: the file to read, or what was kept to go back to."""
-    above = next(file.parents(use), None)
-    above = next(file.parents(above), None) if isinstance(above, ast.keyword) else above
-    return isinstance(above, ast.Call) and use is not above.func and bool(_LOADS.search(tail_of(above)))
-
-
-def emptied_on_one(scope: ast.AST, file: File) -> Iterator[Parted]:
-    """Yield what every rank brings to a gathering, and one rank alone empties afterwards."""
-    calls = [at for at in own(scope) if isinstance(at, ast.Call)]
-    gathered = {ast.unparse(part): at for at in calls if _GATHERS.search(tail_of(at)) for part in at.args}
-    emptied = [at for at in calls if tail_of(at) == "clear" and isinstance(at.func, ast.Attribute)]
-    for at in emptied:
-        name, guard = ast.unparse(at.func.value), on_one(at, file)  # type: ignore[attr-defined]
-        use = gathered.get(name)
-        others = (one for one in emptied if one is not at and ast.unparse(one) == ast.unparse(at))
-        if guard is None or use is None or is_alone(use, file) or any(on_one(one, file) is None for one in others):
-            continue
-        yield Parted(name, at, use, guard)

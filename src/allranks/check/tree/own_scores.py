@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
-from allranks.check.tables.data import HELD_OUT
 from allranks.check.tree.namesakes import only_sounds
 from allranks.check.tree.origins import function_called, function_named, values
 from allranks.check.tree.skips import AGREES, calls_in
 from allranks.check.tree.splits import deals_held_out
-from allranks.check.tree.syntax import Function, asks_rank, function_of, inside, keyword, own, speaks_of, tail_of
+from allranks.check.tree.syntax import Function, asks_rank, function_of, inside, keyword, own, tail_of
 
 SCORE = re.compile(
     r"(?i)(^|_)(acc|accuracy|score|scores|auc|f1|bleu|rouge|wer|cer|ppl|perplexity|reward|rewards|iou|miou|dice|nll|elbo"
@@ -315,12 +314,3 @@ def _is_sent(names: set[str], changed: set[str], function: Function) -> bool:
         if isinstance(at, ast.IfExp) and asks_rank(at.test) and changed & set(_variables(at)):
             return True
     return False
-
-
-def follows_own_score(step: ast.Call, file: File) -> bool:
-    """What the rate follows is what a function of this file computes of held-out data that is dealt out."""
-    made = [at for at in (step.args[0], *values(step.args[0], file)) if isinstance(at, ast.Call)]
-    functions = [function for at in made if (function := function_called(at, file)) is not None]
-    own_ones = (goes_through_data(one, file, 1) and counts(one) and not reduces(one, file, 3) for one in functions)
-    held_out = any(speaks_of(one, HELD_OUT) for at in made for one in (at.func, *at.args))
-    return held_out and deals_held_out(file) and any(own_ones)

@@ -14,7 +14,6 @@ from allranks.check.tree.skips import calls_in
 from allranks.check.tree.syntax import Function, asks_rank, function_of, leaves, own, tail_of, variables
 
 _REDUCES = re.compile(r"^_?(all_?reduce(_sum|_mean)?|reduce_(sum|mean|tensor)|all_?gather|gather_for_metrics)$")
-_TENSORS = ("tensor", "as_tensor", "Tensor", "FloatTensor", "stack", "array")
 _MAKES = ("sum", "item", "mean", "float", "int", "detach", "abs", "max")
 # Numbers that all processes have alike, and what of a tensor says nothing of its contents.
 _ALIKE = re.compile(

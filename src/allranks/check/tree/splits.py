@@ -9,7 +9,7 @@ from typing import Literal
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tables.data import HELD_OUT
-from allranks.check.tree.origins import RANK_KINDS, Origins, function_called, names_ranks, origins, values
+from allranks.check.tree.origins import RANK_KINDS, Origins, names_ranks, origins, values
 from allranks.check.tree.syntax import (
     Function,
     calls_of,
@@ -77,15 +77,6 @@ def handed_at(node: ast.AST, file: File) -> Split | None:
     if not ranks or ranks[0] is node.args[0] or not any(of == {"size"} for _, of in made):
         return None
     return Split(node, node.args[0], "handed", ranks[0])
-
-
-def goes_through_all(call: ast.AST, file: File) -> bool:
-    """Whether what a function of this file is given first, it goes through as a whole: it deals out something else."""
-    function = function_called(call, file) if isinstance(call, ast.Call) else None
-    if function is None or not function.args.args:
-        return False
-    loops = (at.iter for at in own(function) if isinstance(at, ast.For))
-    return any(isinstance(at, ast.Name) and at.id == function.args.args[0].arg for at in loops)
 
 
 def _is_plain(node: ast.expr) -> bool:

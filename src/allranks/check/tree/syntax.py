@@ -128,13 +128,6 @@ def speaks_of(node: ast.AST, pattern: re.Pattern[str]) -> bool:
     return any(pattern.search(word) for word in words_of(node))
 
 
-def is_called(call: ast.Call, pattern: re.Pattern[str], file: File) -> bool:
-    """Say whether what a call is given first, or what its result is stored in, speaks of ``pattern``."""
-    above = next((p for p in file.parents(call) if isinstance(p, ast.Assign)), None)
-    named = [*call.args[:1], *(above.targets if above is not None else ())]
-    return any(speaks_of(one, pattern) for one in named)
-
-
 def asks_rank(test: ast.AST) -> bool:
     """Say whether a condition depends on the rank, by the names in it; ``rank is None``, ``rank == -1`` and
     ``rank >= 0`` do not."""
@@ -189,14 +182,6 @@ def rank_guard(node: ast.AST, file: File) -> ast.expr | None:
         if isinstance(statement, ast.If) and asks_rank(statement.test) and leaves(statement.body):
             return statement.test
     return next((d for d in function.decorator_list if asks_rank(d)), None)
-
-
-def has_left_before(guard: ast.expr, node: ast.AST, file: File) -> bool:
-    """Say whether those whom a guard on the rank is about have left before the loop in which ``node`` stands."""
-    around = [parent for parent, _ in inside(node, file)]
-    loop = next((at for at in reversed(around) if isinstance(at, ast.For | ast.While)), None)
-    holds = any(isinstance(at, ast.If | ast.IfExp) and at.test is guard for at in around)
-    return loop is not None and not holds and guard.lineno < loop.lineno
 
 
 def function_of(node: ast.AST, file: File) -> Function | None:

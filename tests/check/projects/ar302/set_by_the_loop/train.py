@@ -1,0 +1,9 @@
+import torch.distributed as dist
+from data import loader
+
+dist.init_process_group("nccl")
+batches = loader([])
+for epoch in range(3):
+    batches.sampler.set_epoch(epoch)
+    for batch in batches:
+        batch.loss().backward()

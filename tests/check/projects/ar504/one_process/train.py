@@ -1,0 +1,3 @@
+from store import resume
+
+resume(None, None, "last.pt")

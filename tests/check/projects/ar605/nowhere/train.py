@@ -1,0 +1,6 @@
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("nccl")  # expect: AR605
+model = DistributedDataParallel(torch.nn.Linear(2, 2))
