@@ -39,6 +39,7 @@ from allranks.data.pack import RowCarry
 from allranks.data.plan import EpochPlan, choose_layout
 from allranks.data.snapshot import ResumePosition
 from allranks.data.sources import parquet as parquet_source
+from allranks.data.sources.crc32c import masked_crcs
 from allranks.data.sources.detect import open_source
 from allranks.data.sources.footers import FooterReaders
 from allranks.digest import digest, show
@@ -112,6 +113,19 @@ def llm_c() -> bytes:
     return np.array([20240520, 1, 700, *[0] * 253], "<i4").tobytes() + (np.arange(700) % 300).astype("<u2").tobytes()
 
 
+def tfrecord() -> bytes:
+    """Ten examples, with one feature of an integer each."""
+    found = b""
+    for row in range(10):
+        feature = bytes([0x1A, 3, 0x0A, 1, row])
+        entry = bytes([0x0A, 1, 97, 0x12, len(feature)]) + feature
+        data = bytes([0x0A, len(entry) + 2, 0x0A, len(entry)]) + entry
+        size = struct.pack("<Q", len(data))
+        crcs = masked_crcs(size + data, np.array([0, 8, 8 + len(data)])).astype("<u4").tobytes()
+        found += size + crcs[:4] + data + crcs[4:]
+    return found
+
+
 def megatron_index() -> bytes:
     """Of 30 documents, of which BESIDE has the tokens."""
     sizes, bounds = np.full(30, 20, "<i4"), np.arange(31, dtype="<i8")
@@ -120,7 +134,11 @@ def megatron_index() -> bytes:
 
 
 # Of a file that is read together with another: the name and the content of that.
-BESIDE = {"a.idx": ("a.bin", np.arange(600, dtype="<u2").tobytes())}
+WRITTEN = Path(__file__).parents[1] / "data" / "written"
+BESIDE = {
+    "a.idx": ("a.bin", np.arange(600, dtype="<u2").tobytes()),
+    "index.json": ("chunk-0-0.bin", (WRITTEN / "litdata" / "chunk-0-0.bin").read_bytes()),
+}
 # The source, its options, the name of the file, and its content.
 Corpus = tuple[str, dict[str, Any], str, bytes]
 
@@ -154,6 +172,9 @@ def corpora() -> list[Corpus]:
         ("tokens", {"length": 16, "vocab_size": 300}, "a.bin", llm_c()),
         ("tokens", {"eos_id": 3, "block_bytes": 99}, "a.bin", llm_c()),
         ("tokens", {"block_bytes": 99}, "a.idx", megatron_index()),
+        ("mds", {}, "a.mds", (WRITTEN / "mds" / "shard.00000.mds").read_bytes()),
+        ("litdata", {}, "index.json", (WRITTEN / "litdata" / "index.json").read_bytes()),
+        ("tfrecord", {}, "a.tfrecord", tfrecord()),
     ]
     return found
 

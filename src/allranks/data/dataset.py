@@ -88,6 +88,21 @@ class Dataset(DatasetRecipe):
         return cls.of(open_source("sequence", samples, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
+    def mds(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
+        """Return a data set of MDS shards, which mosaicml-streaming writes. A sample is a dict."""
+        return cls.of(open_source("mds", files, **options), seed=seed, shuffle=shuffle)
+
+    @classmethod
+    def litdata(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
+        """Return a data set of chunks of litdata. A sample is what was given to ``optimize``, mostly a dict."""
+        return cls.of(open_source("litdata", files, **options), seed=seed, shuffle=shuffle)
+
+    @classmethod
+    def tfrecord(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
+        """Return a data set of TFRecord files. A sample is a dict of the features of a ``tf.train.Example``."""
+        return cls.of(open_source("tfrecord", files, **options), seed=seed, shuffle=shuffle)
+
+    @classmethod
     def tokens(
         cls,
         files: Any,

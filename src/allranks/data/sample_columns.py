@@ -57,6 +57,21 @@ def values_of(column: AnyColumn) -> list[Any]:
     return column if isinstance(column, list) else column.tolist()
 
 
+_DTYPES: dict[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
+
+
+def compact_values(values: list[Any]) -> Column:
+    """Return numbers of Python of one type as an array, from which the same numbers can be made; else the list."""
+    kinds = set(map(type, values))
+    dtype = _DTYPES.get(kinds.pop()) if len(kinds) == 1 else None
+    if dtype is None:
+        return values
+    try:
+        return np.array(values, dtype)
+    except OverflowError:  # an integer from 2**63 on
+        return values
+
+
 def take_rows(column: AnyColumn, rows: Ids) -> AnyColumn:
     """Return the values of a column at these rows, in this order. Consecutive rows are not copied."""
     first = int(rows[0]) if len(rows) else 0

@@ -12,7 +12,20 @@ from typing import Any, cast
 from allranks.data.base import Source
 from allranks.errors import DataError
 
-KINDS = ("jsonl", "text", "parquet", "arrow", "webdataset", "folder", "sequence", "huggingface", "tokens")
+KINDS = (
+    "jsonl",
+    "text",
+    "parquet",
+    "arrow",
+    "webdataset",
+    "folder",
+    "sequence",
+    "huggingface",
+    "tokens",
+    "mds",
+    "litdata",
+    "tfrecord",
+)
 _NOT_OURS = ("datasets", "fsspec")
 
 

@@ -8,10 +8,9 @@ import secrets
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import orjson
 
-from allranks.data.sample_columns import AnyColumn
+from allranks.data.sample_columns import AnyColumn, compact_values
 from allranks.data.sources import compressed
 from allranks.data.sources.files import FileSource
 from allranks.data.sources.line_file import LineDecoding, LineFormat
@@ -22,7 +21,6 @@ _LINES = tuple(name + more for name in (".jsonl", ".ndjson") for more in compres
 _SUFFIXES = (*_LINES, ".json.gz", ".json.zst")  # plain .json beside data is nearly always about the data
 _SEPARATOR = secrets.randbits(60)
 _EXACT = {str, int, bool, type(None)}
-_DTYPES: dict[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
 _LARGE = float(1 << 63)
 _LONG_INTEGER = re.compile(rb"(?<![\d.])\d{20}|-\d{19}")
 
@@ -54,30 +52,19 @@ def _decode_columns(data: bytes) -> dict[str, AnyColumn] | None:
     if not names or list(chain.from_iterable(values)) != [*names] * lines:
         return None
     columns = {name: [value[name] for value in values] for name in names}
-    kinds = {name: set(map(type, column)) for name, column in columns.items()}
-    if any(_may_be_inexact(columns[name], kinds[name], data) for name in names):
+    if any(_may_be_inexact(column, data) for column in columns.values()):
         return None
-    return {name: _compact_column(columns[name], kinds[name]) for name in names}
+    return {name: compact_values(column) for name, column in columns.items()}
 
 
-def _may_be_inexact(column: list[Any], kinds: set[type], data: bytes) -> bool:
+def _may_be_inexact(column: list[Any], data: bytes) -> bool:
     """Return whether a column may have an integer beyond 64 bits, of which orjson makes a float."""
+    kinds = set(map(type, column))
     if kinds <= _EXACT:
         return False
     if kinds <= _EXACT | {float}:
         return any(type(value) is float and abs(value) >= _LARGE for value in column)
     return may_have_long_integers(data)
-
-
-def _compact_column(column: list[Any], kinds: set[type]) -> AnyColumn:
-    """Return numbers of one type as an array, from which the same numbers can be made, and anything else unchanged."""
-    dtype = _DTYPES.get(next(iter(kinds))) if len(kinds) == 1 else None
-    if dtype is None:
-        return column
-    try:
-        return np.array(column, dtype)
-    except OverflowError:  # an integer from 2**63 on
-        return column
 
 
 _JSON = LineDecoding(

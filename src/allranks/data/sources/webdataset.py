@@ -73,7 +73,7 @@ class WebDatasetFormat:
         begin, end, rows = 0, 0, 0
         told = []
         try:
-            for sample in _group_members(self._members(_reader_ahead(file), file.nbytes)):
+            for sample in _group_members(self._members(reader_ahead(file), file.nbytes)):
                 begin, end = begin if rows else sample[0].member.begin, sample[-1].member.end
                 rows += 1
                 told += [
@@ -191,7 +191,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def _reader_ahead(file: FileBytes) -> Callable[[int, int], bytes]:
+def reader_ahead(file: FileBytes) -> Callable[[int, int], bytes]:
     """Return a function ``read(offset, count)`` that also reads ahead, so that near headers need only one read."""
     at, data, ahead = 0, b"", _AHEAD
 

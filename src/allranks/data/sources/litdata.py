@@ -1,0 +1,169 @@
+"""Read chunks that litdata writes (``chunk-0-0.bin``, described by ``index.json`` in the same folder)."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from allranks.data.index import DECODE_ERRORS
+from allranks.data.sources.file import FileBytes
+from allranks.data.sources.files import FileSource
+from allranks.data.sources.patterns import Pattern, parse_pattern
+from allranks.data.sources.records import Decode, RecordFormat, RecordTable, record_file_error
+from allranks.errors import DataError
+
+_MOST_INDEX_BYTES = 256 << 20
+_TORCH = "float32 float32 float64 float64 complex64 complex64 complex128 complex128 float16 float16 - uint8 int8 int16 "
+_TORCH_DTYPES = (_TORCH + "int16 int32 int32 int64 int64 bool uint16").split()
+_NUMPY = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 bool"
+_NUMPY_DTYPES = _NUMPY.split()
+_DEEPEST = 50
+
+
+def litdata(pattern: Pattern, *, cache: str | None = None) -> FileSource:
+    """Return chunks of litdata as a source. A sample is what was given to ``optimize``. A block is 1 MiB of samples.
+
+    Tensors become NumPy arrays; images and other media stay as they are stored, as bytes. Chunks that are compressed or
+    encrypted, chunks of other item loaders, and columns that are pickled, are refused.
+    """
+    return FileSource(parse_pattern(pattern), LitDataFormat(), cache)
+
+
+@dataclass(frozen=True, slots=True)
+class LitDataFormat(RecordFormat):
+    """The file format of the source ``litdata``."""
+
+    kind: str = "litdata"
+    suffixes: tuple[str, ...] = (".bin",)
+    noun: str = "chunk of litdata"
+
+    def find_decoder(self, file: FileBytes, table: RecordTable) -> tuple[Decode, bytes]:
+        index = file.beside("index.json")
+        if index is None or index.nbytes > _MOST_INDEX_BYTES:
+            raise DataError(
+                f"{file.path}: expected an index.json in its folder, of at most {_MOST_INDEX_BYTES:,} bytes.",
+                path=file.path,
+                remedy="Is the folder complete? Fetch it again.",
+            )
+        try:
+            document = json.loads(index.read(0, index.nbytes))
+            config = document["config"]
+            sizes = {one["filename"]: one["chunk_size"] for one in document["chunks"]}
+            name = file.name.rpartition("/")[2]
+            if sizes[name] != len(table.bounds) - 1:
+                raise ValueError(f"{name} has {len(table.bounds) - 1:,} samples, and the index says {sizes[name]:,}")
+            decoder = _decoder_of(config)
+        except DECODE_ERRORS as error:
+            raise record_file_error(index, "index of litdata", 0, f"{type(error).__name__}: {error}") from error
+        return decoder, json.dumps([config["data_format"], config["data_spec"]]).encode()
+
+
+def _decoder_of(config: Any) -> LitDataDecoder:
+    for name, expected in (("compression", None), ("encryption", None), ("item_loader", "PyTreeLoader")):
+        if config.get(name, expected) not in (expected, None):
+            raise ValueError(f"{name} is {str(config[name])[:40]!r}, which is not supported")
+    decoders = tuple(map(_decoder_of_leaf, config["data_format"]))
+    spec = json.loads(config["data_spec"])[1]
+    if _count_leaves(spec) != len(decoders):
+        raise ValueError(f"it describes {len(decoders)} values and {_count_leaves(spec)} places for them")
+    return LitDataDecoder(decoders, spec)
+
+
+@dataclass(frozen=True, slots=True)
+class LitDataDecoder:
+    """Decodes one sample: the sizes of its values, and then the values, which are put into the structure ``spec``."""
+
+    decoders: tuple[Callable[[bytes], Any], ...]
+    spec: Any
+
+    def __call__(self, record: bytes) -> Any:
+        many = len(self.decoders)
+        ends = 4 * many + np.cumsum(np.frombuffer(record[: 4 * many], "<u4").astype(np.int64))
+        if len(ends) != many or (many and ends[-1] != len(record)):
+            raise ValueError(f"its values do not end at byte {len(record):,}")
+        bounds = [4 * many, *ends.tolist()]
+        values = (
+            decode(record[begin:end]) for decode, begin, end in zip(self.decoders, bounds, bounds[1:], strict=False)
+        )
+        return _build(self.spec, values)
+
+
+def _count_leaves(spec: Any, depth: int = 0) -> int:
+    kind, children = spec["type"], spec["children_spec"]
+    if depth > _DEEPEST or kind not in (None, "builtins.dict", "builtins.list", "builtins.tuple"):
+        raise ValueError(f"samples are made of {kind!r}: expected dicts, lists and tuples, at most {_DEEPEST} deep")
+    if kind == "builtins.dict" and len(json.loads(spec["context"])) != len(children):
+        raise ValueError("a dict has not a value for each key")
+    return 1 if kind is None else sum(_count_leaves(child, depth + 1) for child in children)
+
+
+def _build(spec: Any, values: Iterator[Any]) -> Any:
+    """Return a sample in the structure of torch's pytree ``spec``."""
+    kind = spec["type"]
+    if kind is None:
+        return next(values)
+    children = [_build(child, values) for child in spec["children_spec"]]
+    if kind == "builtins.dict":
+        return dict(zip(json.loads(spec["context"]), children, strict=True))
+    return tuple(children) if kind == "builtins.tuple" else children
+
+
+def _decoder_of_leaf(written: str) -> Callable[[bytes], Any]:
+    """Return the decoder of a value. Raises ValueError for a format that is not supported."""
+    kind, _, option = written.partition(":")
+    if kind in ("no_header_tensor", "no_header_numpy"):
+        dtypes = _TORCH_DTYPES if kind == "no_header_tensor" else _NUMPY_DTYPES
+        return FlatArrayDecoder(np.dtype(dtypes[int(option)]))
+    if kind not in _DECODERS:
+        reason = "pickles can run any program, and are refused" if kind == "pickle" else "expected a known one"
+        raise ValueError(f"a value has the format {written!r}: {reason}")
+    return _DECODERS[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class FlatArrayDecoder:
+    """Decodes an array of one dimension."""
+
+    dtype: np.dtype[Any]
+
+    def __call__(self, data: bytes) -> Any:
+        return np.frombuffer(data, self.dtype).copy()
+
+
+def _decode_tensor(data: bytes) -> Any:
+    kind, dimensions = struct.unpack_from(">II", data)
+    return _decode_array(data, _TORCH_DTYPES[kind], 8, dimensions, ">")
+
+
+def _decode_numpy(data: bytes) -> Any:
+    kind, dimensions = struct.unpack_from("<II", data)
+    return _decode_array(data, _NUMPY_DTYPES[kind], 8, dimensions, "<")
+
+
+def _decode_array(data: bytes, dtype: str, at: int, dimensions: int, order: str) -> Any:
+    begin = at + 4 * dimensions
+    if begin > len(data):
+        raise ValueError(f"an array has {dimensions:,} dimensions")
+    shape = tuple(np.frombuffer(data[at:begin], f"{order}u4").tolist())
+    values = np.frombuffer(data, dtype, offset=begin) if begin < len(data) else np.empty(0, dtype)
+    if math.prod(shape) != len(values):
+        raise ValueError(f"an array of the shape {shape} has {len(values):,} values")
+    return values.reshape(shape).copy()
+
+
+_DECODERS: dict[str, Callable[[bytes], Any]] = {
+    **dict.fromkeys(("bytes", "file", "image", "video", "audio", "jpeg", "pil"), bytes),
+    **dict.fromkeys(("str", "text"), bytes.decode),
+    "int": lambda data: struct.unpack("<q", data)[0],
+    "float": lambda data: struct.unpack("<d", data)[0],
+    "bool": lambda data: struct.unpack("?", data)[0],
+    "json": json.loads,
+    "tensor": _decode_tensor,
+    "numpy": _decode_numpy,
+}

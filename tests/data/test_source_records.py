@@ -1,0 +1,296 @@
+"""Files that other libraries write: MDS shards, chunks of litdata, TFRecord files; and damaged ones.
+
+``written`` has files that mosaicml-streaming 0.13 and litdata 0.2 wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allranks import Dataset
+from allranks.data.base import BadSample
+from allranks.data.sources.crc32c import masked_crcs
+from allranks.data.sources.detect import open_source
+from allranks.data.sources.tfrecord import parse_example
+from allranks.errors import DataChanged, DataError
+
+WRITTEN = Path(__file__).parent / "written"
+
+
+def samples_of(source: Any) -> list[Any]:
+    index = source.index()
+    reader = source.open(index)
+    return [one for block in range(len(index)) for one in reader.read(block).take(np.arange(index.rows[block]))]
+
+
+def show(sample: Any) -> str:
+    kinds = {name: (type(value).__name__, getattr(value, "dtype", None)) for name, value in sample.items()}
+    return f"{sample} {kinds}"
+
+
+def mds_sample(row: int) -> dict[str, Any]:
+    return {
+        "b": bytes([row]),
+        "d": np.full((1, row + 1), row, np.int32),
+        "f": np.float32(row / 3),
+        "id": row,
+        "j": {"a": [row]},
+        "n": np.arange(row + 1, dtype=np.float64),
+        "s": np.full((2, 2), row, np.int16),
+        "sf": row / 7,
+        "si": row * 10**20,
+        "text": f"t{row} ä",
+    }
+
+
+def litdata_sample(row: int) -> dict[str, Any]:
+    return {
+        "id": row,
+        "text": f"t{row}",
+        "f": row / 2,
+        "b": bytes([row]),
+        "t": np.arange(row + 1),
+        "m": np.ones((2, 3), np.float32),
+        "n": np.arange(3, dtype=np.int16),
+        "m2": np.ones((2, 2)),
+        "l": [1, (2, "x")],
+        "ok": True,
+    }
+
+
+SAMPLES = {"mds": mds_sample, "litdata": litdata_sample}
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_samples_are_those_that_the_library_was_given(kind: str, tmp_path: Path) -> None:
+    found = samples_of(open_source(kind, WRITTEN / kind, cache=str(tmp_path)))
+    assert list(map(show, found)) == [show(SAMPLES[kind](row)) for row in range(10)]
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_they_are_read_in_batches(kind: str, tmp_path: Path) -> None:
+    data = getattr(Dataset, kind)(WRITTEN / kind, cache=str(tmp_path))
+    ids = [
+        number
+        for batch in data.map(lambda one: {"id": one["id"]}).batch(4).loader(rank=0, size=1)
+        for number in batch["id"]
+    ]
+    assert sorted(ids) == [0, 0, *range(10)]  # two rows of padding
+
+
+@pytest.fixture
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(WRITTEN / request.param, tmp_path / "data"))
+
+
+FIRST = [("mds", "mds", "shard.00000.mds"), ("litdata", "litdata", "chunk-0-0.bin")]
+
+
+@pytest.mark.parametrize(("folder", "kind", "name"), FIRST, indirect=["folder"])
+def test_a_file_that_is_damaged_is_named(folder: Path, kind: str, name: str) -> None:
+    """Cut at every length, a count or a bound that does not fit; a sample with damaged sizes is masked."""
+    path = folder / name
+    good = path.read_bytes()
+    for data in (
+        *(good[:size] for size in range(0, len(good), 7)),
+        b"\xff" * 4 + good[4:],
+        good[:4] + b"\xff" * 4 + good[8:],
+    ):
+        path.write_bytes(data)
+        with pytest.raises(DataError, match=name.replace(".", r"\.")):
+            samples_of(open_source(kind, path))
+    first = struct.unpack("<I", good[4:8])[0]
+    path.write_bytes(good[:first] + b"\xff" * 4 + good[first + 4 :])
+    found = samples_of(open_source(kind, path))
+    assert isinstance(found[0], BadSample)
+    assert f"{name}: record 0 cannot be decoded" in found[0].why
+    assert not isinstance(found[1], BadSample)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (b'"str_int"', b'"pkl"    ', "pickles can run any program"),
+        (b'"str_int"', b'"strings"', "expected a known one"),
+        (b'"b", "d"', b'"b", "b"', "not different texts"),
+        (b"column_names", b"column_naems", "column_names"),
+        (b'{"column', b'["column', "header is damaged"),
+    ],
+)
+@pytest.mark.parametrize("folder", ["mds"], indirect=True)
+def test_a_header_of_mds_that_does_not_fit_is_named(folder: Path, old: bytes, new: bytes, says: str) -> None:
+    path = folder / "shard.00000.mds"
+    path.write_bytes(path.read_bytes().replace(old, new))
+    with pytest.raises(DataError, match=rf"shard\.00000\.mds.*{says}"):
+        samples_of(open_source("mds", path))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda found: found["config"].update(compression="zstd"), "compression is 'zstd'"),
+        (lambda found: found["config"].update(item_loader="TokensLoader"), "item_loader is 'TokensLoader'"),
+        (lambda found: found["config"]["data_format"].__setitem__(0, "pickle"), "pickles can run any program"),
+        (lambda found: found["config"]["data_format"].__setitem__(0, "no_header_tensor:99"), "IndexError"),
+        (lambda found: found["config"]["data_format"].pop(), "11 values and 12 places"),
+        (lambda found: found["chunks"][0].update(chunk_size=5), "has 4 samples, and the index says 5"),
+        (lambda found: found["config"].update(data_spec="[1, {}]"), "KeyError"),
+        (lambda found: found.pop("config"), "KeyError"),
+    ],
+)
+@pytest.mark.parametrize("folder", ["litdata"], indirect=True)
+def test_an_index_of_litdata_that_does_not_fit_is_named(folder: Path, change: Any, says: str) -> None:
+    index = json.loads((folder / "index.json").read_text())
+    change(index)
+    (folder / "index.json").write_text(json.dumps(index))
+    with pytest.raises(DataError, match=rf"index\.json.*{says}"):
+        samples_of(open_source("litdata", folder))
+
+
+@pytest.mark.parametrize("folder", ["litdata"], indirect=True)
+def test_chunks_need_their_index(folder: Path) -> None:
+    (folder / "index.json").unlink()
+    with pytest.raises(DataError, match=r"expected an index\.json in its folder"):
+        samples_of(open_source("litdata", folder))
+
+
+# ---- TFRecord
+
+
+def varint(number: int) -> bytes:
+    number, found = number & (1 << 64) - 1, b""
+    while number > 127:
+        found, number = found + bytes([number & 127 | 128]), number >> 7
+    return found + bytes([number])
+
+
+def field(number: int, value: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def example(features: dict[str, Any]) -> bytes:
+    """A tf.train.Example, as TensorFlow writes it: numbers packed, or not."""
+    entries = b""
+    for name, values in features.items():
+        if isinstance(values[0], bytes):
+            feature = field(1, b"".join(field(1, value) for value in values))
+        elif isinstance(values[0], float):
+            feature = field(2, field(1, np.array(values, "<f4").tobytes()))
+        else:
+            feature = field(3, field(1, b"".join(map(varint, values))))
+        entries += field(1, field(1, name.encode()) + field(2, feature))
+    return field(1, entries)
+
+
+def checksum(data: bytes) -> bytes:
+    """The plain way, bit by bit."""
+    register = 0xFFFFFFFF
+    for letter in data:
+        register ^= letter
+        for _ in range(8):
+            register = register >> 1 ^ 0x82F63B78 * (register & 1)
+    register ^= 0xFFFFFFFF
+    return struct.pack("<I", ((register >> 15 | register << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def record(data: bytes) -> bytes:
+    size = struct.pack("<Q", len(data))
+    return size + checksum(size) + data + checksum(data)
+
+
+FEATURES = [
+    {"id": [row], "image": [bytes([row]) * (700 * row)], "x": [row / 2, 1.5], "y": [-row, 1 << 62]} for row in range(6)
+]
+
+
+def test_checksums_are_those_of_another_library() -> None:
+    """tensorboard writes b"abc" so."""
+    assert record(b"abc") == b"\x03\0\0\0\0\0\0\0\xb0\x99I\x0eabcnW\xf1!"
+
+
+@settings(max_examples=25)
+@given(st.lists(st.binary(max_size=600), max_size=4))
+def test_checksums_of_many_records(records: list[bytes]) -> None:
+    bounds = np.cumsum([0, *map(len, records)])
+    found = masked_crcs(b"".join(records), bounds)
+    assert found.astype("<u4").tobytes() == b"".join(map(checksum, records))
+
+
+def test_tfrecords_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.tfrecord").write_bytes(b"".join(record(example(one)) for one in FEATURES))
+    found = samples_of(open_source("tfrecord", tmp_path))
+    for one, features in zip(found, FEATURES, strict=True):
+        assert list(one) == ["id", "image", "x", "y"]
+        assert one["id"].tolist() == features["id"]
+        assert one["image"] == features["image"]
+        assert (one["x"].dtype, one["x"].tolist()) == (np.float32, features["x"])
+        assert (one["y"].dtype, one["y"].tolist()) == (np.int64, features["y"])
+    raw = samples_of(open_source("tfrecord", tmp_path, examples=False))
+    assert [one["record"] for one in raw] == list(map(example, FEATURES))
+
+
+def test_numbers_that_are_not_packed() -> None:
+    """Each in a field of its own, as other writers do."""
+    ints, floats = b"".join(b"\x08" + varint(one) for one in (5, 300)), b"\x0d" + struct.pack("<f", 2.5)
+    entries = field(1, field(1, b"i") + field(2, field(3, ints))) + field(
+        1, field(1, b"f") + field(2, field(2, floats))
+    )
+    found = parse_example(field(1, entries))
+    assert found["i"].tolist() == [5, 300]
+    assert found["f"].tolist() == [2.5]
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_an_example_or_a_value_error(data: bytes) -> None:
+    for some in (data, example(FEATURES[1])[:30] + data):
+        try:
+            parse_example(some)
+        except ValueError:
+            continue
+
+
+@pytest.mark.parametrize("at", [0, 9, 12, 14, -1])
+def test_a_tfrecord_with_a_changed_byte_is_named(at: int, tmp_path: Path) -> None:
+    """In a length, its checksum, the record, and the record's checksum."""
+    path = tmp_path / "a.tfrecord"
+    data = bytearray(b"".join(record(example(one)) for one in FEATURES))
+    data[at] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(DataError, match=r"a\.tfrecord.*(another checksum|would end at byte)"):
+        samples_of(open_source("tfrecord", path))
+
+
+def test_a_tfrecord_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    good = record(b"one") + record(b"two")
+    for size in range(1, len(good)):
+        path.write_bytes(good[:size])
+        if size != len(record(b"one")):
+            with pytest.raises(DataError, match=r"a\.tfrecord .* is no whole TFRecord file: at byte"):
+                open_source("tfrecord", path, examples=False, cache=str(tmp_path / "c")).index()
+
+
+def test_a_record_that_is_no_example_is_masked(tmp_path: Path) -> None:
+    (tmp_path / "a.tfrecord").write_bytes(record(example(FEATURES[0])) + record(b"\xff\xff"))
+    found = samples_of(open_source("tfrecord", tmp_path))
+    assert isinstance(found[1], BadSample)
+    assert "a.tfrecord, bytes 0 to" in found[1].why
+
+
+def test_a_tfrecord_that_changed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(record(b"one") * 3)
+    source = open_source("tfrecord", path, examples=False)
+    index = source.index()
+    path.write_bytes(record(b"one") * 2)
+    with pytest.raises(DataChanged, match=r"a\.tfrecord has changed"):
+        source.open(index).read(0)
