@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -95,17 +96,44 @@ def test_what_does_not_add_up_is_refused(world: allranks.World) -> None:
 
 
 def test_batches_are_under_way_before_they_are_needed() -> None:
-    """Two of them while one is computed on, in order, to the last; only what is handed out is taken."""
-    placed: list[int] = []
+    """Two of them by a thread while one is computed on, in order, to the last; an error comes where it is due."""
+    placed = [threading.Event() for _ in range(5)]
 
     def place(number: int) -> int:
-        placed.append(number)
+        assert threading.current_thread().name.startswith("allranks-transfer")
+        placed[number].set()
+        if number == 4:
+            raise OSError("number 4")
         return 10 * number
 
-    for taken, (number, made) in enumerate(place_ahead(range(5), place, batches_ahead=2)):
-        assert (number, made) == (taken, 10 * taken)
-        assert placed == list(range(min(taken + 3, 5)))
-    assert taken == 4
+    batches = place_ahead(range(5), place, batches_ahead=2)
+    for taken in range(4):
+        assert next(batches) == (taken, 10 * taken)
+        assert placed[min(taken + 2, 4)].wait(30)  # the loop has not asked for that one
+    with pytest.raises(OSError, match="number 4"):
+        next(batches)
+    assert not any(thread.name.startswith("allranks-transfer") for thread in threading.enumerate())
+
+
+def test_a_loop_that_stops_ends_the_thread_that_copies() -> None:
+    data = Dataset.sequence([{"x": number} for number in range(100)], compare=False).batch(4)
+    loader = data.loader(rank=0, size=1)
+    for arrays in loader.to_jax(NamedSharding(Mesh(np.array(jax.devices()[:1]), ("data",)), P("data"))):
+        assert arrays["x"].shape == (4,)
+        break
+    assert loader.step == 1
+    del arrays
+    assert not any(thread.name.startswith("allranks-transfer") for thread in threading.enumerate())
+
+
+def test_the_thread_that_copies_has_the_width_of_numbers_of_the_loop() -> None:
+    """JAX keeps it for each thread, in a context."""
+    cut = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("data",)), P("data"))
+    data = Dataset.sequence([{"x": (1 << 40) + number} for number in range(8)], compare=False).batch(4)
+    with jax.enable_x64(True):
+        found = [arrays["x"] for arrays in data.loader(rank=0, size=1).to_jax(cut)]
+    assert {one.dtype.name for one in found} == {"int64"}
+    assert min(int(np.asarray(one).min()) for one in found) >= 1 << 40
 
 
 @pytest.mark.world(n=4, devices=2)

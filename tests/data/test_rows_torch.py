@@ -69,7 +69,7 @@ def test_tensors_are_copied_ahead_and_counted_when_they_are_handed_out(packed: b
     data = (data.pack(32) if packed else data).batch(4)
     plain, ahead = data.loader(single_world()), data.loader(single_world())
     name = "tokens" if packed else "x"
-    for batch, tensors in zip(plain, ahead.to_torch(ahead=3), strict=True):
+    for batch, tensors in zip(plain, ahead.to_torch("cpu", ahead=3), strict=True):
         assert tensors[name].tolist() == batch[name].tolist()
         assert tensors["mask"].tolist() == batch.mask.tolist()
         assert ahead.state().gathered() == plain.state().gathered()

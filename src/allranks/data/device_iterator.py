@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from allranks.data.arguments import check_number
 from allranks.data.batch import Batch
+from allranks.data.detect import import_adapter
 from allranks.data.ledger import SampleSum
 from allranks.data.plan import SamplePlan
 from allranks.data.snapshot import Snapshot
@@ -22,18 +24,28 @@ B = TypeVar("B")
 
 
 def place_ahead(batches: Iterable[A], place_batch: Callable[[A], B], *, batches_ahead: int) -> Iterator[tuple[A, B]]:
-    """Yield every batch with the result of ``place_batch``, after placing ``batches_ahead`` more batches.
+    """Yield every batch with the result of ``place_batch``, which a thread computes for ``batches_ahead`` more batches.
 
-    ``place_batch`` may be asynchronous.
-
-    The audit must count a batch when this function yields it, not when ``batches`` does.
+    The batches themselves are taken in the thread of the caller, because that may be a collective. With 0, there is no
+    thread. An error of ``place_batch`` is raised where its batch is due. The audit must count a batch when this
+    function yields it, not when ``batches`` does.
     """
-    placed: deque[tuple[A, B]] = deque()
-    for batch in batches:
-        placed.append((batch, place_batch(batch)))
-        if len(placed) > batches_ahead:
-            yield placed.popleft()
-    yield from placed
+    if not batches_ahead:
+        for batch in batches:
+            yield batch, place_batch(batch)
+        return
+    placed: deque[tuple[A, Future[B]]] = deque()
+    pool = ThreadPoolExecutor(1, thread_name_prefix="allranks-transfer")
+    try:
+        for batch in batches:
+            placed.append((batch, pool.submit(place_batch, batch)))
+            if len(placed) > batches_ahead:
+                due, result = placed.popleft()
+                yield due, result.result()
+        for due, result in placed:
+            yield due, result.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 class LoaderAudit(Protocol):
@@ -116,25 +128,25 @@ class DeviceIterator(ABC):
     def to_jax(self, where: Any, *, ahead: int = 2, mask: str = "mask") -> Iterator[dict[str, Any]]:
         """Iterate over the batches, and yield the result of ``Batch.to_jax(where)`` for each.
 
-        ``ahead`` more batches are copied to the devices while one is in use. They are not counted before they are
+        A thread copies ``ahead`` more batches to the devices while one is in use. They are not counted before they are
         yielded, so ``state`` is right at every step. ``ahead`` must be the same on every rank.
         """
-        return self._record_waiting(
-            self._place_each(lambda batch: batch.to_jax(where, mask=mask), ahead=_checked_ahead(ahead))
-        )
+        place = import_adapter("jax").with_settings(lambda batch: batch.to_jax(where, mask=mask))
+        return self._record_waiting(self._place_each(place, ahead=_checked_ahead(ahead)))
 
     def to_torch(
-        self, device: Any = None, *, pin_memory: bool = False, ahead: int = 2, mask: str = "mask"
+        self, device: Any = None, *, pin_memory: bool | None = None, ahead: int = 2, mask: str = "mask"
     ) -> Iterator[dict[str, Any]]:
         """Iterate over the batches, and yield the result of ``Batch.to_torch(device)`` for each.
 
-        With ``pin_memory``, ``ahead`` more batches are copied to the device while one is in use. They are not counted
-        before they are yielded, so ``state`` is right at every step. ``ahead`` must be the same on every rank.
+        A thread copies ``ahead`` more batches to the device while one is in use: through pinned memory if ``device`` is
+        a GPU, unless ``pin_memory`` is False. They are not counted before they are yielded, so ``state`` is right at
+        every step. ``ahead`` must be the same on every rank. Without a device nothing is copied.
         """
-        placed = self._place_each(
-            lambda batch: batch.to_torch(device, pin_memory=pin_memory, mask=mask), ahead=_checked_ahead(ahead)
-        )
-        return self._record_waiting(placed)
+        many = _checked_ahead(ahead)
+        copies = many if device is not None or pin_memory else 0
+        place = import_adapter("torch").placement(device, pin_memory, mask)
+        return self._record_waiting(self._place_each(place, ahead=copies))
 
     def _record_waiting(self, batches: Generator[B, None, None]) -> Iterator[B]:
         """Yield the batches. While this waits for one, the hang report says that this rank waits for data.

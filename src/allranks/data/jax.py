@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -84,6 +84,23 @@ def to_jax(columns: Columns, rows: Sequence[int], where: object, global_batch: i
             _refuse_wide(name, column, rank)
             made[name] = _place_column(column, held, _of_rank(sharding, column.ndim), global_batch, rank)
     return made
+
+
+def _has_wide_numbers() -> bool:
+    return bool(jax.dtypes.canonicalize_dtype(np.int64) == np.int64)
+
+
+def with_settings(place: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+    """Return ``place``, for any thread: with the width of numbers that the calling thread has set."""
+    wide = _has_wide_numbers()
+
+    def placed(batch: Any) -> dict[str, Any]:
+        if _has_wide_numbers() == wide:
+            return place(batch)
+        with jax.enable_x64(wide):
+            return place(batch)
+
+    return placed
 
 
 def _place_column(

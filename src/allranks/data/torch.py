@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -84,6 +84,27 @@ def to_torch(
         name: column if column.dtype.kind in "OSUMmV" else _tensor_of_column(column, device, pin_memory)
         for name, column in columns.items()
     }
+
+
+def placement(device: Any, pin_memory: bool | None, mask: str) -> Callable[[Any], dict[str, Any]]:
+    """Return a function that copies a batch to a device in any thread, as the calling thread would do it.
+
+    A thread has its own current GPU and stream. ``pin_memory``: None for a copy through pinned memory to a GPU.
+    """
+    where = torch.device("cpu" if device is None else device)
+    if where.type != "cuda":
+        return lambda batch: batch.to_torch(device, pin_memory=bool(pin_memory), mask=mask)
+    number: int | None = where.index  # None: the current one
+    gpu = torch.device("cuda", torch.cuda.current_device() if number is None else number)
+    stream = torch.cuda.current_stream(gpu)
+    pinned = pin_memory is not False
+
+    def placed(batch: Any) -> dict[str, Any]:
+        with torch.cuda.device(gpu), torch.cuda.stream(stream):
+            found: dict[str, Any] = batch.to_torch(gpu, pin_memory=pinned, mask=mask)
+            return found
+
+    return placed
 
 
 def _tensor_of_column(column: NDArray[Any], device: torch.device | str | int | None, pin_memory: bool) -> torch.Tensor:
