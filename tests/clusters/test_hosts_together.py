@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 import signal
+import time
+from collections.abc import Mapping
 from pathlib import Path
 
+import harness
 import pytest
 from host_job import PROGRAM, RUN, no_rank_is_left, signal_launcher
 from network_hosts import Hosts
@@ -327,25 +330,74 @@ for step in range(20):
 }
 
 
+DEMO = Path(__file__).parents[2] / "examples" / "jax_fsdp_lm"
+EVERY = 20
+
+
+def demo_options(folder: Path, record: Path) -> list[object]:
+    """Return the options of a small run of the demo, which writes the loss of each step to ``record``."""
+    flags = ["--demo", "--checkpoint", folder / "run", "--losses", record, "--save-every", EVERY]
+    small = ["--size", 48, "--layers", 1, "--heads", 2, "--seq-len", 32, "--batch-size", 48]
+    return [*flags, "--steps", 3 * EVERY, *small]
+
+
+def losses_of(record: Path) -> dict[int, float]:
+    """Return the loss of each step; of a step that was made twice, the last."""
+    return {line["step"]: line["loss"] for line in map(json.loads, record.read_text().splitlines())}
+
+
+def differ(before: Mapping[int, float], after: Mapping[int, float]) -> float:
+    """Return the largest relative difference of the losses at the same steps."""
+    both = before.keys() & after.keys()
+    assert len(both) >= EVERY - 2
+    return max(abs(after[step] - before[step]) / before[step] for step in both)
+
+
 @pytest.mark.soak
 @pytest.mark.needs("jax")
-def test_four_hosts_train_one_rank_is_killed_in_a_save_and_three_hosts_go_on(start: object, tmp_path: Path) -> None:
-    """The demo over hosts: eight ranks on four, then six on three, which lose what the eight lost at the same steps."""
-    demo = Path(__file__).parents[2] / "examples" / "jax_fsdp_lm"
-    every, losses = 20, {}
+@pytest.mark.parametrize("doomed", ["2", "2,3"])
+def test_four_hosts_train_a_host_is_killed_in_a_save_and_three_hosts_go_on(
+    start: object, tmp_path: Path, doomed: str
+) -> None:
+    """The demo over hosts: eight ranks on four, then six on three, which lose what the eight lost at the same steps.
+
+    One rank of a host is killed, or all of them.
+    """
+    found = {}
     for names, program in ((["h0", "h1", "h2", "h3"], "doomed.py"), (["h0", "h1", "h2"], "train.py")):
         record = tmp_path / f"{program}.jsonl"
-        flags = ["--demo", "--checkpoint", tmp_path / "run", "--losses", record, "--save-every", every]
-        small = ["--steps", 3 * every, "--size", 48, "--layers", 1, "--heads", 2, "--seq-len", 32, "--batch-size", 48]
-        job = start("-n", 2, "-d", 1, demo / program, *flags, *small, names=names, env={"DOOMED_STEP": str(2 * every)})  # type: ignore[operator]
-        codes = job.codes()
-        assert set(codes.values()) == {137 if program == "doomed.py" else 0}, job.all_text()
-        lines = [json.loads(line) for line in record.read_text().splitlines()]
-        losses[program] = {line["step"]: line["loss"] for line in lines}
+        env = {"DOOMED_STEP": str(2 * EVERY), "DOOMED_RANKS": doomed}
+        job = start("-n", 2, "-d", 1, DEMO / program, *demo_options(tmp_path, record), names=names, env=env)  # type: ignore[operator]
+        assert set(job.codes().values()) == {137 if program == "doomed.py" else 0}, job.all_text()
+        found[program] = losses_of(record)
         if program == "doomed.py":
-            assert "rank 2 (host h1) failed" in "".join(job.first_failures())
-    before, after = losses.values()
-    assert min(after) == every + 1
-    both = sorted(before.keys() & after.keys())
-    assert len(both) >= every - 2
-    assert max(abs(after[step] - before[step]) / before[step] for step in both) < 1e-4
+            assert re.search(r"rank [23] \(host h1\) failed", "".join(job.first_failures())), job.all_text()
+    before, after = found.values()
+    assert min(after) == EVERY + 1
+    assert differ(before, after) < 1e-4
+
+
+@pytest.mark.soak
+@pytest.mark.needs("jax")
+def test_a_host_that_loses_power_in_a_save_is_left_out_by_the_restart(
+    start: object, hosts: Hosts, tmp_path: Path
+) -> None:
+    """The restart takes the three hosts that are there, and goes on at the last whole step."""
+    record = tmp_path / "losses.jsonl"
+    options = ("-n", 2, "-d", 1, "--hosts", "3:4", "--restarts", 1, "--host-timeout", 3)
+    job = start(*options, DEMO / "train.py", *demo_options(tmp_path, record))  # type: ignore[operator]
+    deadline = time.monotonic() + harness.PATIENCE
+    while not [*(tmp_path / "run").glob(f"*{2 * EVERY}*")]:
+        assert time.monotonic() < deadline, job.all_text()
+        time.sleep(0.002)
+    hosts.power_off("h3")
+    before = losses_of(record)
+    rest = ["h0", "h1", "h2"]
+    assert set(job.codes(rest).values()) == {0}, job.all_text()
+    assert "host h3 is lost: " in job.text("h0"), job.all_text()
+    assert "6 ranks on 3 hosts (2 each): h0, h1, h2" in job.text("h0"), job.all_text()
+    [resumed] = set(re.findall(r"goes on from step (\d+)", job.text("h0"))) - {"0"}
+    assert int(resumed) in (EVERY, 2 * EVERY)
+    after = losses_of(record)
+    assert max(after) == 3 * EVERY
+    assert max(abs(after[step] - before[step]) / before[step] for step in before) < 1e-4
