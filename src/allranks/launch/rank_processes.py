@@ -31,14 +31,12 @@ class RankProcess:
 class RankProcesses(dict[int, RankProcess]):
     """The processes of this host's ranks, by rank.
 
-    Stopped processes are observed several times in ``hang_after`` seconds, and at most once a second. If it is 0,
-    nothing is said about them.
+    Stopped processes are observed several times in ``hang_after`` seconds, and at most once a second.
     """
 
     def __init__(self, ranks: range, hang_after: float) -> None:
         super().__init__({rank: RankProcess() for rank in ranks})
         self._period = min(PERIOD, hang_after / 4) if hang_after else PERIOD
-        self._reports = hang_after > 0
         self._due = 0.0
         self._suspended: set[int] = set()
 
@@ -51,9 +49,9 @@ class RankProcesses(dict[int, RankProcess]):
         """Return the ranks whose processes are exiting. Other ranks may notice the exit before the fork server does."""
         return frozenset(rank for rank, pid in self.pids.items() if is_ending(pid))
 
-    def suspensions_due(self, now: float) -> float | None:
-        """Return when ``suspensions`` has something to do; None for never."""
-        return max(self._due, now) if self.pids else None
+    def suspensions_due(self, now: float) -> float:
+        """Return when ``suspensions`` has something to do."""
+        return max(self._due, now)
 
     def suspensions(
         self, agents: Mapping[int, int], fork_server: int, now: float
@@ -68,7 +66,7 @@ class RankProcesses(dict[int, RankProcess]):
         self._due = now + self._period
         if is_suspended(fork_server):
             os.kill(fork_server, signal.SIGCONT)
-        for rank, pid in self.pids.items() if self._reports else ():
+        for rank, pid in self.pids.items():
             stops = any(map(is_suspended, {pid, agents.get(rank, pid)}))
             if stops and rank not in self._suspended:
                 self._suspended.add(rank)

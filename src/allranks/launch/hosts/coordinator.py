@@ -176,11 +176,13 @@ class Coordinator:
         """Return why the job has ended."""
         supervisor = self._supervisor
         first = supervisor.first_failure
-        hang = f"reported before: {found}" if self._exit_code == OUT_OF_TIME and (found := self._hangs.headline) else ""
+        cause, hang = supervisor.cause, self._hangs.headline
+        if self._exit_code == OUT_OF_TIME and hang:
+            cause = f"{cause}; reported before: {hang}"
         return Ending(
             self._exit_code,
             first and self._with_host(first),
-            "; ".join(filter(None, (supervisor.cause, hang))),
+            cause,
             supervisor.stalls.unjoined if self._exit_code == 0 else "",
             frozenset(rank for rank, end in supervisor.exits.items() if end.stopped_by_us),
             {one.failure.rank: self._with_host(one.failure) for one in reversed(supervisor.reports)},
@@ -269,7 +271,8 @@ class Coordinator:
     def _has_lost_all(self) -> bool:
         at_once = max(self._limits.doubt, self._limits.silence - 3 * self._limits.ping)
         all_silent = len(self._silent(at_once)) == len(self._heard) == len(self.placement.hosts) - 1
-        return all_silent and (len(self._heard) > 1 or self._is_cut_off())
+        was_stopped = self._now < self._pause.end + self._limits.doubt  # then it has not read what they sent
+        return all_silent and not was_stopped and (len(self._heard) > 1 or self._is_cut_off())
 
     def _lose(self, host: int, why: str) -> list[Action]:
         heard = self._heard.pop(host, None)
