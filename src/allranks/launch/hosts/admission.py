@@ -20,8 +20,11 @@ def proof_of(key: str, nonce: str) -> str:
 
 
 def store_key_of(key: str, plan: Plan) -> str:
-    """Return the secret of the ranks of one start, which no message contains; "" if the launchers share no key."""
-    return proof_of(key, f"store of {plan.job_id}") if key else ""
+    """Return the secret of the ranks of one start.
+
+    No message contains it if the launchers share a key. Otherwise it is in the plan.
+    """
+    return proof_of(key, f"store of {plan.job_id}") if key else plan.store_key
 
 
 class Admission:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import select
 import time
 from contextlib import closing
@@ -123,6 +124,7 @@ class Lead(Launcher):
             restart=job.restart,
             restarts=job.restarts,
             reason=job.reason,
+            store_key="" if self._key else secrets.token_hex(16),
         )
 
     def _gather(self) -> Crew:

@@ -63,6 +63,7 @@ class Plan:
     - ``hosts``, ``counts``, ``host``: the fields of `Placement`.
     - ``job_id``: unique among jobs. ``coordinator_port``, ``master_port``: free ports of host 0.
     - ``restart``, ``restarts``, ``reason``: the fields of `Job`.
+    - ``store_key``: the secret of the ranks, if the launchers share no key from which they derive it.
     """
 
     hosts: tuple[str, ...]
@@ -74,6 +75,7 @@ class Plan:
     restart: int = 0
     restarts: int = 0
     reason: str = ""
+    store_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class JobHosts:
 
     - ``address``, ``ports``: of host 0, for JAX's coordinator and for torch's store.
     - ``links``: the connections to the other hosts; None if there is no other host.
-    - ``store_key``: the secret of the ranks of all hosts; "" if the launchers share no key.
+    - ``store_key``: the secret of the ranks of all hosts.
     """
 
     placement: Placement
