@@ -106,9 +106,11 @@ def traceback_of(error: BaseException) -> str:
     """Return the traceback of an exception, without our frames, as printable text of bounded length. Never raises."""
     with frames.hidden(error):
         text = _call_or_default(lambda: "".join(traceback.format_exception(error)), "")
-    for shown in (error, *_causes_of(error, None)):
-        name = type(shown).__qualname__  # may contain line ends
-        text = text.replace(name, one_line(name))
+    names: list[str] = []
+    names = _call_or_default(lambda: [type(one).__qualname__ for one in (error, *_causes_of(error, None))], names)
+    for name in names:
+        if not name.isprintable():  # it may contain line ends
+            text = text.replace(name, one_line(name))
     return _shorten_middle(text or _call_or_default(lambda: _plain_traceback(error), text_of(error)))
 
 
