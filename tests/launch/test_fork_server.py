@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allranks.launch import fork_server_messages as messages
@@ -70,6 +70,7 @@ TARGET = st.one_of(
 )
 
 
+@settings(max_examples=30)
 @given(TARGET, st.dictionaries(TEXT, TEXT))
 def test_an_order_arrives_as_it_was_sent(what: Target, env: dict[str, str]) -> None:
     """With its descriptors, and an environment of any length."""

@@ -56,16 +56,27 @@ def addresses_of(tmp_path: Path, program: str, style: Style = "default") -> set[
     return {line.split()[-1] for line in out.splitlines() if "listens" in line}
 
 
-def test_scripts_that_do_not_know_allranks_listen_on_loopback(tmp_path: Path) -> None:
+@pytest.mark.needs("jax")
+@pytest.mark.parametrize(
+    "program",
+    [JOIN_JAX, pytest.param(JOIN_JAX + JOIN_TORCH, marks=[pytest.mark.soak, pytest.mark.needs("torch")])],
+)
+def test_scripts_that_do_not_know_allranks_listen_on_loopback(tmp_path: Path, program: str) -> None:
     """The coordinator of JAX, the store of torch, and gloo in both."""
-    found = addresses_of(tmp_path, JOIN_JAX + JOIN_TORCH)
+    found = addresses_of(tmp_path, program)
     assert found
     assert found <= LOOPBACK
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("style", ["default", "torchrun", "slurm", "ompi"])
-@pytest.mark.parametrize("program", [JOIN_JAX, JOIN_TORCH, INIT.format("jax"), INIT.format("torch")])
+@pytest.mark.parametrize(
+    "program",
+    [
+        *(pytest.param(one, marks=pytest.mark.needs("jax")) for one in (JOIN_JAX, INIT.format("jax"))),
+        *(pytest.param(one, marks=pytest.mark.needs("torch")) for one in (JOIN_TORCH, INIT.format("torch"))),
+    ],
+)
 def test_all_ways_to_join_listen_on_loopback(tmp_path: Path, program: str, style: Style) -> None:
     """Where the variables of a launcher do not say how to join, the program does, as such programs do."""
     if program == JOIN_JAX and style == "torchrun":
@@ -224,7 +235,7 @@ DEPARTURE = "put('gone/0', b'has failed'); put('any_gone', b'1')"
     ],
     ids=["departure", "outcome"],
 )
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", [pytest.param(one, marks=pytest.mark.needs(one)) for one in ("torch", "jax")])
 @pytest.mark.parametrize("is_signed", [True, False])
 def test_what_somebody_else_puts_into_the_store_decides_nothing(
     tmp_path: Path, backend: str, forged: str, unsigned: str, signed: str, is_signed: bool

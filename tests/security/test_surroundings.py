@@ -45,7 +45,7 @@ def run_in_shell(command: str, folder: Path) -> tuple[int, str]:
         ("completion bash > /dev/full", (2, FULL)),
         pytest.param("completion bash >&-", (0, CLOSED), marks=pytest.mark.soak),
         pytest.param("run -n 2 -q hello.py >&-", (0, CLOSED), marks=pytest.mark.soak),
-        ("run -n 2 hello.py <&- >&- 2>&-", (0, "")),
+        pytest.param("run -n 2 hello.py <&- >&- 2>&-", (0, ""), marks=pytest.mark.soak),
     ],
 )
 def test_output_that_cannot_be_written_is_a_sentence(command: str, expected: tuple[int, str], tmp_path: Path) -> None:
