@@ -105,7 +105,10 @@ def train(train_set, test_set, model):
         if is_constant(shuffle, False) or _is_held_out(node, file):
             return
         found = self.local(file, node, "this sampler shuffles, and nothing in its program calls set_epoch")
-        certain = shuffle is None or is_constant(shuffle, True) or mentions(shuffle, "trains")
+        named = shuffle is not None and (
+            mentions(shuffle, "trains") or any(mentions(a, "trains") for a in node.args[:1])
+        )
+        certain = shuffle is None or is_constant(shuffle, True) or named
         yield found if certain else replace(found, confidence="low")
 
     def stands(self, finding: Finding, program: Program) -> bool:

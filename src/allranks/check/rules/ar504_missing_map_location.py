@@ -108,7 +108,7 @@ def resume(model, optimizer, path, pretrained):
         if given(node, 1, "map_location") is not None or keyword(node, "mmap") is not None:
             return
         function, path = function_of(node, file), node.args[0]
-        if isinstance(path, ast.Constant) or asks_rank(path) or any(says(word, "beside") for word in ends(path)):
+        if isinstance(path, ast.Constant) or asks_rank(path) or _is_beside(path):
             return
         if function is not None and says(function.name, "one_process"):
             return
@@ -127,13 +127,18 @@ def resume(model, optimizer, path, pretrained):
         return facts.says(path, *_SEVERAL) and facts.says(path, "cuda", "nccl", "accelerator")
 
 
+def _is_beside(path: ast.expr) -> bool:
+    """Whether a file lies beside the weights, or has been published, by its name."""
+    return any(says(word, "beside") and not says(word, "checkpoint") for word in ends(path))
+
+
 def _restores(load: ast.Call, file: File) -> bool:
     """Whether its function fills an optimizer, or a model with what is called a checkpoint."""
     taking = [at for at in own(function_of(load, file) or file.tree) if isinstance(at, ast.Call)]
     taking = [
         at for at in taking if tail_of(at) == "load_state_dict" and at.end_lineno and at.end_lineno >= load.lineno
     ]
-    optimizer = any("optim" in ast.unparse(at.func).lower() for at in taking)
+    optimizer = any("optim" in ast.unparse(at.func).lower() or ".opt." in ast.unparse(at.func) for at in taking)
     above = next(file.parents(load), None)
     named = [load.args[0], *(above.targets if isinstance(above, ast.Assign) else ())]
     return optimizer or (bool(taking) and any(mentions(one, "checkpoint") for one in named))

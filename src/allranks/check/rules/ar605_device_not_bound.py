@@ -66,9 +66,9 @@ class DeviceNotBound(LocalRule):
     code, name, severity, row = "AR605", "device-not-bound", "warning", "initialisation"
     cluster = 'All processes of a host use GPU 0 for barriers, objects, and everything on "cuda" without a number.'
     advice = "Call torch.cuda.set_device(local_rank) before init_process_group."
-    words = ("init_process_group", "init_distributed", "set_device", "torch.device", "cuda:")
+    words = ("init_process_group", "init_distributed", "set_device", "torch.device", "cuda:", "device_ids")
     nodes = (ast.Call, ast.JoinedStr)
-    calls = (*_JOINS, "torch.cuda.set_device", "torch.device", "set_device_index")
+    calls = (*_JOINS, "torch.cuda.set_device", "torch.device", "set_device_index", "DistributedDataParallel", "barrier")
     bad = (
         Example(
             {
@@ -119,8 +119,7 @@ model = DistributedDataParallel(torch.nn.Linear(2, 2).to(device))
         return not file.is_test and distributed(file)
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        number = _number(node, file)
-        if number is not None and _is_rank_in_job(number, file):
+        if _first_by_rank(file) is node:
             yield self.local(file, node, _IN_JOB, cluster=_SECOND_HOST, advice=_LOCAL_RANK)
         if not isinstance(node, ast.Call) or name_of(node, file) not in _JOINS or has_stars(node):
             return
@@ -147,17 +146,31 @@ model = DistributedDataParallel(torch.nn.Linear(2, 2).to(device))
 
 
 def _number(node: ast.AST, file: File) -> ast.expr | None:
-    """Return the number of a device that is set, or is named: ``set_device(n)``, ``f"cuda:{n}"``."""
+    """Return the number of a device that is set or named: ``set_device(n)``, ``f"cuda:{n}"``, ``device_ids=[n]``."""
     if isinstance(node, ast.JoinedStr):
         head, last = node.values[0], node.values[-1]
         named = isinstance(head, ast.Constant) and head.value == "cuda:" and len(node.values) == 2
         return last.value if named and isinstance(last, ast.FormattedValue) else None
+    ids = keyword(node, "device_ids") if isinstance(node, ast.Call) else None
+    if isinstance(ids, ast.List) and len(ids.elts) == 1:
+        return ids.elts[0]
     if isinstance(node, ast.Call) and node.args:
         if tail_of(node) in ("set_device", "set_device_index"):
             return node.args[0] if not isinstance(node.args[0], ast.JoinedStr) else None
         if name_of(node, file) == "torch.device" and len(node.args) > 1:
             return node.args[1]
     return None
+
+
+def _first_by_rank(file: File) -> ast.AST | None:
+    """Return the first place of a file that takes the rank in the job for the number of a GPU."""
+
+    def find(_: ast.Module) -> ast.AST | None:
+        named = [*file.kinds.get(ast.Call, ()), *file.kinds.get(ast.JoinedStr, ())]
+        numbers = ((at, _number(at, file)) for at in sorted(named, key=lambda at: getattr(at, "lineno", 0)))
+        return next((at for at, number in numbers if number is not None and _is_rank_in_job(number, file)), None)
+
+    return file.once("device by rank", file.tree, find)
 
 
 def _is_rank_in_job(number: ast.expr, file: File) -> bool:

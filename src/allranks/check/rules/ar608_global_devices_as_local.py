@@ -128,7 +128,7 @@ x = jax.device_put(1.0, jax.local_devices()[0])
         """Whether its program asks which of several processes it is."""
         path, facts = finding.place.path, program.facts
         several = facts.says(path, "process_index", "process_count", "distributed.initialize")
-        return several and (finding.message.endswith(_PUT) or facts.says(path, "pmap"))
+        return several and (finding.message.endswith(_PUT) or facts.says(path, "pmap", "jax_utils", "common_utils"))
 
 
 def _axes(shape: ast.expr) -> list[ast.expr]:

@@ -118,7 +118,8 @@ def _wrap_of(model: ast.expr, file: File) -> ast.Call | None:
     """Return the call that wrapped what a name or ``self.model`` holds here, if that is certain to come before."""
     if not isinstance(model, ast.Name | ast.Attribute):
         return None
-    for made in latest(model, file):
+    stored = latest(model, file)
+    for made in [*stored, *(one for at in stored if isinstance(at, ast.Name) for one in latest(at, file))]:
         if not isinstance(made, ast.Call) or not made.args:
             continue
         prepares = tail_of(made) in _PREPARES and mentions(made.func, "accelerator") and not _is_beside(model)
@@ -126,9 +127,8 @@ def _wrap_of(model: ast.expr, file: File) -> ast.Call | None:
             continue
         same = function_of(made, file) is function_of(model, file)
         of_class = isinstance(model, ast.Attribute) and class_of(made, file) is not None
-        if (same and made.lineno < model.lineno) or (
-            of_class and not same and ast.unparse(made.args[0]) == ast.unparse(model)
-        ):
+        kept = of_class and not same and tail_of(made.args[0]) == tail_of(model)
+        if (same and made.lineno < model.lineno) or kept:
             return made
     return None
 
