@@ -114,14 +114,15 @@ def train(train_step, state, source):
         return not file.is_test and not says(file.path, "held_out", "one_process")
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if isinstance(node, ast.Call) and (what := _last_batch(node, file)):
+        text = _around(node, file)
+        even = any(word in text for word in _EVENED)
+        if isinstance(node, ast.Call) and (what := _last_batch(node, file)) and (what == _OF_BUFFER or not even):
             yield self.local(file, node, what, advice="Drop the last batch (drop_last=True, drop_remainder=True).")
         split = split_at(node, file)
         if split is None or split.how == "block" or mentions(split.source, "held_out"):
             return
         function = function_of(node, file)
-        text = "\n".join(file.lines[function.lineno - 1 : function.end_lineno]) if function is not None else file.text
-        if any(word in text for word in _EVENED) or (function is not None and says(function.name, "held_out")):
+        if even or (function is not None and says(function.name, "held_out")):
             return
         if _is_taken_by_steps(split, node, file):
             yield self.local(file, node, "every N-th item goes to this process: some get one item more than others")
@@ -130,6 +131,12 @@ def train(train_step, state, source):
         """Whether its program learns from what it divides."""
         path, facts = finding.place.path, program.facts
         return facts.says(path, *_STEPS) or not facts.says(path, "__main__")
+
+
+def _around(node: ast.AST, file: File) -> str:
+    """Return the text of the class around a node, or of its function; else of the file."""
+    scope = class_of(node, file) or function_of(node, file)
+    return "\n".join(file.lines[scope.lineno - 1 : scope.end_lineno]) if scope is not None else file.text
 
 
 def _last_batch(call: ast.Call, file: File) -> str:

@@ -166,8 +166,11 @@ def _is_seeded(draw: ast.Call, file: File) -> bool:
 def _split_below(shuffle: ast.Call, data: str, file: File) -> int | None:
     """Return the line below in the function that divides what was shuffled, or what was made of that."""
     above = next(file.parents(shuffle), None)
+    scope = function_of(shuffle, file) or file.tree
+    if any(isinstance(at, ast.Call) and "broadcast" in tail_of(at) for at in own(scope)):
+        return None
     names = {data, *(ast.unparse(one) for one in (above.targets if isinstance(above, ast.Assign) else ()))}
-    for at in own(function_of(shuffle, file) or file.tree):
+    for at in own(scope):
         split = split_at(at, file) or handed_at(at, file) if getattr(at, "lineno", 0) > shuffle.lineno else None
         if split is not None and any(name in ast.unparse(split.source) for name in names):
             return getattr(at, "lineno", None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.syntax import calls_of, function_of, tail_of, variables
@@ -19,6 +20,8 @@ _SINKS = frozenset(
 )
 # A function that says one of these knows that an array may be sharded.
 _WHOLE = ("is_fully_replicated", "unreplicate", "replica_id", ".index", "process_allgather", "is_fully_address")
+# Axes and settings that shard a state.
+_CUTS = ("fsdp", "FSDP", "'model'", '"model"', '"tensor"', "'tensor'", '"mp"', "'mp'", '"tp"', "'tp'", "ZeRO", "zero_")
 _SAVING = frozenset({"save", "export", "checkpoint", "host", "full", "gather", "unshard"})
 
 
@@ -93,6 +96,11 @@ def shape(params):
             return
         if _is_saved(node, file, scope) or (_is_returned(node, file) and _is_saver(scope.name, file)):
             yield self.local(file, node, f"{ast.unparse(node)} is the part of one device, used as the complete array")
+
+    def stands(self, finding: Finding, program: Program) -> bool:
+        """Whether a state may be sharded: with a mesh of one axis, along which rows are dealt, each device has it."""
+        path, facts = finding.place.path, program.facts
+        return not facts.says(path, "Mesh(", "make_mesh(") or facts.says(path, *_CUTS)
 
 
 def _is_first_shard(node: ast.AST) -> bool:
