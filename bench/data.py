@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 
-from bench import data_exact, data_parts, data_place, data_restarts, data_speed, data_spread, data_train
+from bench import data_exact, data_parts, data_place, data_restarts, data_speed, data_spread, data_tokens, data_train
 from bench.data_runs import OURS, PEERS, QUICK
 from bench.page import table
 from bench.runs import Goal, Part
@@ -24,6 +24,7 @@ PARTS: Mapping[str, Callable[..., Part]] = {
     "Bytes read": data_speed.bytes_read,
     "One process": data_speed.tables,
     "Steps of 20 ms": data_train.tables,
+    "Tokens and devices": data_tokens.tables,
     "Shuffle": data_spread.tables,
     "Parts": data_parts.tables,
 }

@@ -63,7 +63,7 @@ def _ledger(told: Mapping[str, Any]) -> Made:
         ("to find where an epoch's ledger is wrong", duration(told["search"])),
     ]
     return rows, [
-        Goal("ledger", "<= 500 ns a sample", f"{one * 1e9:.0f} ns", "none has one", one, 500e-9),
+        Goal("ledger", "<= 100 ns a sample", f"{one * 1e9:.0f} ns", "none has one", one, 100e-9),
         Goal(
             *("injected faults, each found in its step", f"all {told['faults']:,}", f"{told['found']:,}"),
             *("none checks", unfound, 0),

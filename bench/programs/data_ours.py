@@ -11,14 +11,21 @@ from data_peers import SEED, Opened, Rank, Way
 import allranks
 
 
-def _opened(form: str) -> Way:
+def _opened(form: str, *, text: bool = False) -> Way:
     def opened(at: Rank) -> Opened:
         read = getattr(allranks.Dataset, form)
         data = read(str(at.folder / form / f"*.{form}"), seed=SEED).batch(at.batch)
         loader = data.loader(rank=at.rank, size=at.size, state=at.state)
-        return Opened(iter(loader), documents, lambda: state_at(data, loader.step))
+        batches = map(with_text, loader) if text else iter(loader)
+        return Opened(batches, documents, lambda: state_at(data, loader.step))
 
     return opened
+
+
+def with_text(batch: Any) -> Any:
+    """Return a batch whose texts have become a list."""
+    batch["text"]
+    return batch
 
 
 def documents(batch: Any) -> Sequence[int]:
@@ -38,3 +45,4 @@ def state_at(data: allranks.Dataset, step: int) -> Any:
 
 
 WAYS: dict[str, Way] = {f"ours-{form}": _opened(form) for form in ("jsonl", "parquet")}
+WAYS["ours-parquet-text"] = _opened("parquet", text=True)

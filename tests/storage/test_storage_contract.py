@@ -154,6 +154,7 @@ def test_a_file_of_more_bytes_than_allowed_is_not_read(storage: Storage, monkeyp
     """If the limit is that of metadata, the error says how a user raises it."""
     storage.put("a/file", b"12345")
     assert storage.get("a/file", most=5) == b"12345"
+    assert storage.get("a/file", most=1 << 60) == b"12345"  # a limit is no request for memory
     with pytest.raises(Unsafe, match=r"has 5 bytes: expected at most 4. Remove the file"):
         storage.get("a/file", most=4)
     monkeypatch.setenv("ALLRANKS_METADATA_LIMIT", "4")

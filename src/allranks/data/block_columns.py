@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.base import BlockRows
-from allranks.data.sample_columns import AnyColumn, SampleColumns, scatter_rows, take_rows
+from allranks.data.sample_columns import AnyColumn, SampleColumns, is_lazy, scatter_rows, take_rows
 
 Ids = NDArray[np.int64]
 
@@ -48,7 +48,12 @@ class ColumnsGatherer:
         return [held[key].samples[row] for key, row in zip(keys.tolist(), positions.tolist(), strict=True)]
 
     def merge_blocks(self, blocks: Mapping[int, BlockRows], keys: Ids, positions: Ids) -> BlockColumns | None:
-        """Return the samples at these positions as one block; None if the blocks have different columns."""
+        """Return the samples at these positions as one block; None if the blocks have different or lazy columns.
+
+        To copy a lazy column takes as long as to gather it later, and twice its memory.
+        """
+        if any(map(is_lazy, cast(BlockColumns, next(iter(blocks.values()))).columns.values())):
+            return None
         found = self.gather_columns(blocks, keys, positions)
         return None if found is None or found.columns is None else BlockColumns(found.columns, len(found))
 

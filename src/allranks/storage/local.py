@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
+from typing import BinaryIO
 
 from allranks.errors import StorageError
 
@@ -102,7 +103,7 @@ class LocalStorage:
         where = self._full_path(path)
         with self._translate_errors("read", path), open(self._open_file(str(where), path), "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            data = file.read(-1 if most is None else most + 1) if most is None or size <= most else b""
+            data = b"" if most is not None and size > most else _read_all(file, size, most)
             if most is not None and max(size, len(data)) > most:
                 raise too_large_error(str(where), "the file", max(size, len(data)), most)
             return data
@@ -302,6 +303,19 @@ def _sync(folder: int) -> None:
     except OSError as error:
         if error.errno != errno.EINVAL:  # some network file systems have no fsync of folders: names are durable at once
             raise
+
+
+def _read_all(file: BinaryIO, size: int, most: int | None) -> bytes:
+    """Return the content of a file of ``size`` bytes; if it grows meanwhile, at most a little more than ``most``.
+
+    ``file.read(most)`` would first take ``most`` bytes of memory.
+    """
+    parts = []
+    left = None if most is None else most + 1
+    while part := file.read(max(size, 1 << 16) + 1 if left is None else min(max(size, 1 << 16) + 1, left)):
+        parts.append(part)
+        left = None if left is None else left - len(part)
+    return b"".join(parts)
 
 
 def _buffers_after(buffers: Sequence[memoryview], count: int) -> list[memoryview]:
