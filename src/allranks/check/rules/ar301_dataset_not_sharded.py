@@ -10,10 +10,24 @@ from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tables.data import LOADERS
 from allranks.check.tree.origins import reached
-from allranks.check.tree.syntax import asks_rank, given, has_stars, is_constant, keyword, name_of, rank_guard, tail_of
+from allranks.check.tree.syntax import (
+    asks_rank,
+    bases_of,
+    class_of,
+    given,
+    has_stars,
+    is_constant,
+    keyword,
+    name_of,
+    rank_guard,
+    tail_of,
+)
 from allranks.check.tree.words import mentions, says
 from allranks.findings import Finding
 
+_BY_WORKER = "the data is split among the workers of a loader, and every process reads all of it"
+_OF_RANK = ("rank", "world", "process_index", "replica", "shard_id", "node")
+_STREAM = "Divide by rank first, then by worker: worker + rank * workers, of world * workers parts."
 _WRAPS = ("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "DistributedOptimizer")
 # A program that says one of these has thought about who reads what, or leaves it to a library.
 _SPLITS = (
@@ -26,7 +40,8 @@ class DatasetNotSharded(LocalRule):
     """
     ## What it does
     Finds a `DataLoader` that shuffles training data without a sampler, in a program that wraps its model for several
-    processes and in which nothing divides data.
+    processes and in which nothing divides data. Also a stream that is divided among the workers of a loader
+    (`get_worker_info`), and not among the processes.
 
     ## Why is this bad
     Every process reads the whole data set in an epoch.
@@ -46,9 +61,9 @@ class DatasetNotSharded(LocalRule):
     code, name, severity, row = "AR301", "dataset-not-sharded", "error", "data"
     cluster = "Every process reads the whole data set: N processes do the work of one."
     advice = "Give the loader sampler=DistributedSampler(dataset), and call set_epoch in the loop."
-    words = ("DataLoader",)
+    words = ("DataLoader", "get_worker_info")
     nodes = (ast.Call,)
-    calls = tuple(LOADERS)
+    calls = (*LOADERS, "get_worker_info")
     bad = (
         Example(
             {
@@ -88,10 +103,16 @@ for batch in DataLoader([], batch_size=8):
     )
 
     def applies(self, file: File) -> bool:
-        return not file.is_test and not any(word in file.text for word in _SPLITS)
+        return not file.is_test
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if isinstance(node, ast.Call) and tail_of(node) == "get_worker_info":
+            if _is_split_by_worker_only(node, file):
+                yield self.local(file, node, _BY_WORKER, advice=_STREAM)
+            return
         if not isinstance(node, ast.Call) or name_of(node, file) not in LOADERS or has_stars(node) or not node.args:
+            return
+        if any(word in file.text for word in _SPLITS):
             return
         sampler = keyword(node, "sampler")
         whole = sampler is None or tail_of(sampler) in ("RandomSampler", "SubsetRandomSampler")
@@ -112,4 +133,19 @@ for batch in DataLoader([], batch_size=8):
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether its program wraps the model for several processes, learns, and divides no data."""
         path, facts = finding.place.path, program.facts
+        if finding.message == _BY_WORKER:
+            led = facts.says(path, *_WRAPS, "pl.Trainer", "L.Trainer")
+            return led and not facts.says(path, "ccelerat", "split_dataset", "webdataset", "process_index")
         return facts.says(path, *_WRAPS) and not facts.says(path, *_SPLITS)
+
+
+def _is_split_by_worker_only(asks: ast.Call, file: File) -> bool:
+    """Whether a data set asks for the worker of its loader, and nothing in its class for the rank."""
+    owner = class_of(asks, file)
+    if owner is None or not any(base.endswith("IterableDataset") for base in bases_of(owner, file)):
+        return False
+    made = [at for at in owner.body if getattr(at, "name", "") == "__init__"]
+    others = " ".join(ast.unparse(at) for at in owner.body if at not in made).lower()
+    splits = any(isinstance(at, ast.Attribute) and at.attr == "num_workers" for at in ast.walk(owner))
+    divided = any(word in ast.unparse(at) for at in made for word in ("::", "%", "shard(", "split"))
+    return splits and not divided and not any(word in others for word in _OF_RANK)
