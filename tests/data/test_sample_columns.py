@@ -164,6 +164,24 @@ def test_batches_of_columns_are_those_of_samples(kind: str, tmp_path: Path) -> N
     assert steps == 42
 
 
+def test_blocks_with_other_columns_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a mixture, or of files with the keys in another order: each row has its own columns, in their order."""
+    one = [{"id": row, "a": "x"} for row in range(300)]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(sample)}\n" for sample in one))
+    (tmp_path / "b.jsonl").write_text("".join(f'{{"b": {row}, "id": {row + 300}}}\n' for row in range(300)))
+    taken: list[int] = []
+    take = BlockColumns.take
+    monkeypatch.setattr(BlockColumns, "take", lambda self, rows: taken.append(len(rows)) or take(self, rows))
+    parts = [Dataset.jsonl(str(tmp_path / name), block_bytes=700) for name in ("a.jsonl", "b.jsonl")]
+    seen = []
+    mixed = Dataset.mix([(part, 1) for part in parts], stop="all")
+    data = mixed.map(lambda sample: seen.append(tuple(sample)) or {"id": sample["id"]})
+    ids = [number for batch in data.batch(10, streams=2).loader(rank=0, size=1) for number in batch["id"]]
+    assert len(set(ids)) > 560  # a mixture ends between samples of its parts
+    assert set(seen) == {("id", "a"), ("b", "id")}
+    assert sum(taken) < 3 * len(ids)
+
+
 def test_windows_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the test above compares them; merged or not, the samples are the same."""
     files = files_of(tmp_path, "jsonl", DOCUMENTS)

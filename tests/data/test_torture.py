@@ -27,6 +27,7 @@ def tell(folder: Path, *words: object, patience: float = 180.0) -> str:
     ("kind", "epochs"),
     [
         pytest.param("plain", 3, marks=pytest.mark.soak),
+        pytest.param("tokens", 6, marks=pytest.mark.soak),
         ("packed", 6),
         pytest.param("best-fit", 6, marks=pytest.mark.soak),
     ],
@@ -38,7 +39,7 @@ def test_four_ranks_then_three_then_one_then_four(kind: str, epochs: int, tmp_pa
 
 @pytest.mark.soak
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("kind", ["plain", "packed", "best-fit"])
+@pytest.mark.parametrize("kind", ["plain", "packed", "best-fit", "tokens"])
 def test_twenty_epochs_through_a_hundred_kills(kind: str, tmp_path: Path) -> None:
     print(tell(tmp_path, kind, 20, 2, "random:100", patience=3600))
 

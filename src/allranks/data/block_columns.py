@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,24 @@ from allranks.data.sample_columns import AnyColumn, SampleColumns, is_lazy, scat
 Ids = NDArray[np.int64]
 
 
+class _Run(NamedTuple):
+    """Samples of one block: their rows in the block, and their places in the result."""
+
+    key: int
+    rows: Ids
+    places: Ids
+
+
+def _runs_of_blocks(keys: Ids, positions: Ids) -> list[_Run]:
+    by_block = np.argsort(keys, kind="stable")
+    sorted_keys, sorted_rows = keys[by_block], positions[by_block]
+    bounds = [0, *(np.flatnonzero(np.diff(sorted_keys)) + 1).tolist(), len(keys)]
+    return [
+        _Run(int(sorted_keys[begin]), sorted_rows[begin:end], by_block[begin:end])
+        for begin, end in pairwise(bounds if len(keys) else [])
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnsGatherer:
     """Gathers samples of blocks that are ``BlockColumns``."""
@@ -24,28 +42,27 @@ class ColumnsGatherer:
 
     def gather_columns(self, blocks: Mapping[int, BlockRows], keys: Ids, positions: Ids) -> SampleColumns | None:
         """Return the samples at these positions; None if the blocks have different columns."""
-        by_block = np.argsort(keys, kind="stable")
-        sorted_keys, sorted_rows = keys[by_block], positions[by_block]
-        bounds = [0, *(np.flatnonzero(np.diff(sorted_keys)) + 1).tolist(), len(keys)]
-        parts = [
-            (cast(BlockColumns, blocks[int(sorted_keys[begin])]).columns, sorted_rows[begin:end])
-            for begin, end in pairwise(bounds if len(keys) else [])
-        ]
-        names = tuple(parts[0][0]) if parts else ()
-        if any(tuple(columns) != names for columns, _ in parts):
+        runs = _runs_of_blocks(keys, positions)
+        held = [cast(BlockColumns, blocks[run.key]).columns for run in runs]
+        names = tuple(held[0]) if held else ()
+        if any(tuple(columns) != names for columns in held):
             return None
-        places = [by_block[begin:end] for begin, end in pairwise(bounds)]
+        places = [run.places for run in runs]
         made: dict[str, AnyColumn] = {}
         for name in names:
-            made[name] = scatter_rows([take_rows(columns[name], rows) for columns, rows in parts], places)
+            parts = [take_rows(columns[name], run.rows) for columns, run in zip(held, runs, strict=True)]
+            made[name] = scatter_rows(parts, places)
         return SampleColumns(made, len(keys))
 
     def gather_samples(self, blocks: Mapping[int, BlockRows], keys: Ids, positions: Ids) -> list[Any]:
         found = self.gather_columns(blocks, keys, positions)
         if found is not None:
             return list(found)
-        held = cast(Mapping[int, BlockColumns], blocks)
-        return [held[key].samples[row] for key, row in zip(keys.tolist(), positions.tolist(), strict=True)]
+        samples: list[Any] = [None] * len(keys)
+        for run in _runs_of_blocks(keys, positions):
+            for place, sample in zip(run.places.tolist(), blocks[run.key].take(run.rows), strict=True):
+                samples[place] = sample
+        return samples
 
     def merge_blocks(self, blocks: Mapping[int, BlockRows], keys: Ids, positions: Ids) -> BlockColumns | None:
         """Return the samples at these positions as one block; None if the blocks have different or lazy columns.
@@ -65,10 +82,6 @@ class BlockColumns:
     columns: Mapping[str, AnyColumn]
     count: int
     gatherer: ClassVar[ColumnsGatherer] = ColumnsGatherer()
-
-    @property
-    def samples(self) -> SampleColumns:
-        return SampleColumns(self.columns, self.count)
 
     def positions_of(self, rows: Ids) -> Ids:
         return rows

@@ -1,8 +1,8 @@
 """A training that is killed again and again, and goes on with another number of ranks: which samples did it take?
 
-``torture.py FOLDER KIND EPOCHS SEED SIZES``: KIND is ``plain``, ``packed`` or ``best-fit``; SIZES the world sizes of
-the jobs, ``4,3,1,4``, all but the last of which are killed; or ``random:100``. Ranks are forked, and meet over torch's
-store; PYTHONPATH has tests/checkpoint/programs.
+``torture.py FOLDER KIND EPOCHS SEED SIZES``: KIND is ``plain``, ``tokens``, ``packed`` or ``best-fit``; SIZES the world
+sizes of the jobs, ``4,3,1,4``, all but the last of which are killed; or ``random:100``. Ranks are forked, and meet over
+torch's store; PYTHONPATH has tests/checkpoint/programs.
 Prints what it saw; fails where a sample of an epoch was taken twice or never, or ranks took different steps.
 """
 
@@ -27,6 +27,7 @@ from real_saves import quiet_port
 from allranks import Checkpointer, Dataset, init
 
 BATCH, DOCUMENTS, EVERY = 24, 1003, 3
+LENGTH = 16  # of windows of tokens, of which there are as many as documents
 SIZES = (1, 2, 3, 4, 6)
 
 
@@ -37,6 +38,7 @@ def write_documents(folder: Path) -> None:
     for number, many in enumerate([400, 0, 13, 250, 340]):
         lines = (json.dumps({"id": next(left), "words": dice.randint(1, 60)}) for _ in range(many))
         (folder / f"{number}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        (folder / f"{number}.bin").write_bytes(np.ones(LENGTH * many + (many > 0), "<u2").tobytes())
 
 
 def tokens(sample: dict[str, Any]) -> dict[str, Any]:
@@ -44,6 +46,9 @@ def tokens(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def data_of(folder: Path, kind: str) -> Dataset:
+    if kind == "tokens":
+        found = Dataset.tokens(str(folder / "*.bin"), length=LENGTH, targets=True, seed=3, block_bytes=512)
+        return found.batch(BATCH, streams=12)
     data = Dataset.jsonl(str(folder / "*.jsonl"), seed=3, block_bytes=512)
     if kind != "plain":
         data = data.map(tokens).pack(64, method="split" if kind == "packed" else "best-fit")
@@ -63,7 +68,7 @@ def train(rank: int, size: int, port: int, folder: Path, diary: Diary, kind: str
     while loader.epoch < epochs:
         for batch in loader:
             step += 1
-            told = batch.ids[batch.ids >= 0] if kind == "plain" else batch.ids
+            told = batch.ids[batch.ids >= 0] if kind in ("plain", "tokens") else batch.ids
             diary.write("step", step, loader.epoch, told.tolist())
             weights += 1
             checkpoints.maybe_save(step, {"weights": weights}, extra={"data": loader.state()})
