@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from functools import partial
 from itertools import count
 
 import numpy as np
@@ -140,7 +141,8 @@ class _OpenWindow:
             futures = {key: Future[BlockRows]() for key in wanted[at : at + _AT_ONCE]}
             self._requests |= futures
             requests = [(key - self._first_key, future) for key, future in futures.items()]
-            self._pool.submit(_fill_futures, self._reader, requests)
+            task = self._pool.submit(_fill_futures, self._reader, requests)
+            task.add_done_callback(partial(_cancel_futures, list(futures.values())))
 
     def _wait_for_block(self, key: int) -> None:
         """Wait for a requested block, and replace its row numbers by the positions that its decoder reads."""
@@ -150,6 +152,13 @@ class _OpenWindow:
         if is_gathered(rows) and not getattr(rows.gatherer, "holds_values", False):  # which are found by their rows
             here = np.flatnonzero(self._keys == key)
             self._positions[here] = rows.positions_of(self._positions[here])
+
+
+def _cancel_futures(futures: Sequence[Future[BlockRows]], task: Future[None]) -> None:
+    """Cancel the requests of a task that the pool has dropped, so that nobody waits for them for ever."""
+    if task.cancelled():
+        for future in futures:
+            future.cancel()
 
 
 def _fill_futures(reader: Reader, requests: Sequence[tuple[int, Future[BlockRows]]]) -> None:
