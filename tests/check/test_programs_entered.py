@@ -205,7 +205,13 @@ loop(hooks)
 @pytest.mark.parametrize(("guard", "count"), [("", 1), ("if dist.get_rank() == 0:\n    ", 0)])
 def test_a_method_that_nobody_calls_is_run_by_those_who_make_its_object(guard: str, count: int) -> None:
     found = list(ungated(analysis({"train.py": HOOKS.format(guard)}), "checkpoint"))
-    assert [(root.kind, root.sure) for root, _ in found] == [("method", True)] * count
+    assert [root.kind for root, _ in found] == ["method"] * count
+
+
+@pytest.mark.parametrize(("called", "sure"), [("", False), ("def loop(hooks):\n    hooks[0].after_step()\n", True)])
+def test_a_method_is_sure_where_its_name_is_used(called: str, sure: bool) -> None:
+    ((root, _),) = ungated(analysis({"train.py": HOOKS.format(""), "other.py": called}), "checkpoint")
+    assert root.sure == sure
 
 
 def test_a_command_that_a_parser_chooses_is_entered() -> None:

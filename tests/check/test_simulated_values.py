@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from allranks.check.simulate import arithmetic
 from allranks.check.simulate.given import Given
+from allranks.check.simulate.joining import join, select
 from allranks.check.simulate.values import (
     CLOCK,
     FALSE,
@@ -25,13 +26,11 @@ from allranks.check.simulate.values import (
     Value,
     by_role,
     is_first,
-    join,
     lift,
     negate,
     number,
     of_role,
     roles_where,
-    select,
     taint,
     truth,
     unknown,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from allranks.check.knowledge.tables import Knowledge, load
 from allranks.check.project.modules import Modules
 from allranks.check.simulate.simulator import Simulator
-from allranks.check.simulate.values import EVERY, Class, Function, ModuleObject, Value
+from allranks.check.simulate.values import EVERY, FILES, SEEN, Class, Function, ModuleObject, Value
 from allranks.check.sources.source import is_test
 from allranks.check.traces.compare import Divergence, compare
 from allranks.check.traces.nodes import Result
@@ -21,6 +21,7 @@ from allranks.check.traces.walk import Reach, walk
 Kind: TypeAlias = Literal["program", "function", "hook", "method"]
 _FIRST = 0b0001
 _STRONG = frozenset(["sign initialise", "sign wrap", "sign sample"])
+_FEW, _SHORT = 2, 6  # a name that more functions have, or a shorter one, says nothing of what is called
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _SEEDS = re.compile(r"\b(seed_everything|set_seed|manual_seed|random\.seed|seed_all|set_random_seed|fix_seed)\s*\(")
 _SHARDS = re.compile(r"fsdp|fully_?shard|deepspeed|zero_?stage|zero3|DTensor|distribute_tensor", re.IGNORECASE)
@@ -38,7 +39,8 @@ class Root:
 
     ``makers``: those programs, and the roles that make it.
     ``active``: something on its way shows that it runs as several processes. ``sure``: it is known to run so; else what
-    it does has low confidence.
+    it does has low confidence. ``starts``: it starts the processes itself; what it does beside is done by one.
+    ``by_trainer``: nothing but a Trainer starts the other processes, which then run the program from its beginning.
     """
 
     result: Result
@@ -49,7 +51,19 @@ class Root:
     asks: frozenset[str] = frozenset()  # how it asks for its rank
     active: bool = False
     sure: bool = False
+    starts: bool = False
+    by_trainer: bool = False
+    named: bool = True  # its name is used somewhere
+    born: Result | None = None  # what the constructor of its object does
     makers: Mapping[str, int] = field(default_factory=dict)
+
+    def is_shared(self, reach: Reach) -> bool:
+        """Return whether a call that it reaches is made in several processes, as far as anything shows."""
+        return self.active and (reach.started or not self.starts)
+
+    def finds_done(self, reach: Reach) -> bool:
+        """Return whether the first process has done it before the others are started, and they find that."""
+        return self.by_trainer and reach.collectives == 0 and bool(reach.under & (FILES | SEEN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +85,11 @@ class Starts:
         if root.kind == "hook":
             root.sure = root.active = True
         elif root.kind == "method":
-            root.active = root.active or any(programs[path].active for path in root.makers)
-            root.sure = any(programs[path].sure for path in root.makers)
+            makers = [programs[path] for path in root.makers if path in programs]
+            root.active = root.active or any(maker.active for maker in makers)
+            root.sure = root.named and (strong or any(maker.sure for maker in makers))
         elif root.kind == "function":
-            root.sure = self.everywhere or strong
+            root.sure = self.everywhere or (strong and root.named)
         elif self.everywhere or root.result.path in self.together:
             root.sure = root.active = True
         else:
@@ -83,6 +98,16 @@ class Starts:
             if root.result.path in self.alone and "sign launch" not in root.signs:
                 root.sure = False
             root.sure = root.sure and not _is_run_once(root.result.path, knowledge)
+
+
+def _is_started(reach: Reach) -> bool:
+    """Whether it is a call of one of several processes that the program has started."""
+    return reach.started and reach.call.kind in ("sign initialise", "sign wrap", "collective")
+
+
+def _is_by_trainer(root: Root) -> bool:
+    first = next((reach.call.name for reach in root.reached if reach.call.kind == "collective"), "")
+    return first.startswith("lightning.pytorch.Trainer.") and not root.signs & _STRONG
 
 
 def _is_run_once(path: str, knowledge: Knowledge) -> bool:
@@ -101,15 +126,23 @@ class Analysis:
     trees: Mapping[str, ast.Module]
     starts: Starts
 
+    def is_run_once(self, reach: Reach) -> bool:
+        """Return whether a call is made in a function, or below one, for which mostly one process is started."""
+        says = self.simulator.knowledge.says
+        names = [symbol.rpartition(".")[2] for symbol in (*(step[0] for step in reach.chain[1:]), reach.call.symbol)]
+        return any(says("once", name) and not says("trains", name) for name in names)
+
     def reached(self, *kinds: str) -> Iterator[tuple[Root, Reach]]:
         """Yield what is reached of these kinds, each place once: the surest way to it."""
-        best: dict[tuple[str, tuple[int, int, int, int], str], tuple[tuple[bool, ...], Root, Reach]] = {}
+        best: dict[tuple[str, tuple[int, int, int, int], str], tuple[tuple[int, ...], Root, Reach]] = {}
         for root in self.roots:
             for reach in root.reached:
                 if kinds and reach.call.kind not in kinds:
                     continue
                 key = (reach.call.path, reach.call.span, reach.call.name)
-                rank = (root.active and reach.everyone and not reach.ordered, root.active, root.sure, reach.everyone)
+                shared = root.is_shared(reach)
+                clear = shared and reach.everyone and not reach.ordered
+                rank = (clear, shared, root.sure, reach.certain.bit_count(), not reach.ordered)
                 if key not in best or rank > best[key][0]:
                     best[key] = (rank, root, reach)
         yield from ((root, reach) for _, root, reach in best.values())
@@ -136,8 +169,12 @@ def analyse(
         root.reached = walk(root.result)
         root.parted = compare(root.result)
         root.signs = frozenset(
-            reach.call.kind for reach in root.reached if reach.call.kind.startswith(("sign ", "collective"))
+            reach.call.kind
+            for reach in (*root.reached, *(walk(root.born) if root.born is not None else ()))
+            if reach.call.kind.startswith(("sign ", "collective"))
         )
+        root.starts = root.result.path not in starts.together and any(map(_is_started, root.reached))
+        root.by_trainer = root.result.path not in starts.together and _is_by_trainer(root)
         root.asks = frozenset(reach.call.name for reach in root.reached if reach.call.kind == "sign rank")
         starts.judge(root, knowledge, programs)
         if root.kind == "program":
@@ -194,23 +231,37 @@ def _acts(node: ast.stmt) -> bool:
 
 def _rest(simulator: Simulator, trees: Mapping[str, ast.Module], texts: Mapping[str, str]) -> Iterator[Root]:
     """Yield what no program calls: functions and methods, those first whose name nobody mentions."""
-    waiting: list[tuple[bool, Function, Class | None]] = []
+    waiting: list[tuple[Function, Class | None]] = []
     words = _Words(texts, simulator.knowledge)
     mentioned = words.mentioned()
     for path in trees:
         if not is_test(path):
-            module = simulator.module(path)
-            for value, owner in _functions(simulator, module):
-                waiting.append((value.name in mentioned, value, owner))
-    for _, function, owner in sorted(waiting, key=lambda one: one[0]):
+            waiting += _functions(simulator, simulator.module(path))
+    words.follow(function for function, _ in waiting)
+    for function, owner in sorted(waiting, key=lambda one: (one[0].name in mentioned, one[0].name in words.waits)):
         if function.node in simulator.results.by_node or isinstance(function.node, ast.Lambda):
             continue
         called = owner is not None and (_is_hook(simulator, owner, function.name) or simulator.calls.objects_of(owner))
         if not called and not words.says_something(function):
             continue
         root = _run(simulator, function, owner)
+        if root is not None and root.kind == "function" and _is_found_by_name(simulator, function, owner):
+            root.kind, root.makers = "method", dict.fromkeys(trees, EVERY)  # some program makes it, or calls it
         if root is not None and root.result.trace:
+            root.named = function.name in mentioned
             yield root
+
+
+def _is_found_by_name(simulator: Simulator, function: Function, owner: Class | None) -> bool:
+    """Whether programs find a function or its class in a registry, or by a name in their settings, as data sets and
+    models are found."""
+    nodes = [function.node, *(owner.node for owner in (owner,) if owner is not None)]
+    decorators = [ast.unparse(one) for node in nodes for one in getattr(node, "decorator_list", ())]
+    if any("regist" in text.lower() for text in decorators) or not simulator.calls.registered.isdisjoint(nodes):
+        return True
+    bases = owner.library_bases() if owner is not None else ()
+    everywhere = simulator.knowledge.signs["made_everywhere"]
+    return any(simulator.knowledge.documented(base) in everywhere for base in bases)
 
 
 def _run(simulator: Simulator, function: Function, owner: Class | None) -> Root | None:
@@ -231,7 +282,9 @@ def _run(simulator: Simulator, function: Function, owner: Class | None) -> Root 
         live = _FIRST  # the framework calls it on one process, of each host or of all
     result = simulator.run_function(function.with_receiver(receiver), live or EVERY)
     kind: Kind = "hook" if hook else "method" if makers else "function"
-    return Root(result, kind, makers=makers) if result is not None else None
+    init = owner.find("__init__")
+    born = simulator.results.by_node.get(init.node, [None])[-1] if isinstance(init, Function) else None
+    return Root(result, kind, makers=makers, born=born) if result is not None else None
 
 
 def _functions(simulator: Simulator, module: ModuleObject) -> Iterator[tuple[Function, Class | None]]:
@@ -253,6 +306,8 @@ class _Words:
         self._lines = {path: text.split("\n") for path, text in texts.items()}
         self._of_files = {path: Counter(_WORD.findall(text)) for path, text in texts.items()}
         self._telling = knowledge.telling()
+        self._collectives = knowledge.names_of_collectives()
+        self.waits: frozenset[str] = frozenset()  # functions in which processes wait for each other, by their words
 
     def mentioned(self) -> frozenset[str]:
         """Return the words that stand more than once: names that are used, and not only defined."""
@@ -261,13 +316,22 @@ class _Words:
             count.update(words)
         return frozenset(word for word, often in count.items() if often > 1)
 
+    def follow(self, functions: Iterable[Function]) -> None:
+        """Let the names of the functions that call collectives be words that tell something, too."""
+        defined = Counter(one.name for one in functions if self._says(one, self._collectives))
+        self.waits = frozenset(name for name, often in defined.items() if often <= _FEW and len(name) > _SHORT)
+        self._telling |= self.waits
+
     def says_something(self, function: Function) -> bool:
         """Return whether the source of a function has a word of the tables."""
+        return self._says(function, self._telling)
+
+    def _says(self, function: Function, words: frozenset[str]) -> bool:
         path, node = function.module.path, function.node
-        if self._telling.isdisjoint(self._of_files[path]):
+        if words.isdisjoint(self._of_files[path]):
             return False
         source = "\n".join(self._lines[path][node.lineno - 1 : node.end_lineno])
-        return not self._telling.isdisjoint(_WORD.findall(source))
+        return not words.isdisjoint(_WORD.findall(source))
 
 
 def _is_hook(simulator: Simulator, owner: Class, name: str) -> bool:

@@ -14,7 +14,7 @@ from allranks.check.analysis import Analysis, Root, Starts, analyse
 from allranks.check.queries.effects import by_nodes, differs, holds_state, ungated
 from allranks.check.registry import all_rules
 from allranks.check.rule import Rule
-from allranks.check.simulate.values import IDENTITY, RANK, Made, options, taint
+from allranks.check.simulate.values import DIFFERS, FILES, IDENTITY, RANK, Made, options, taint
 from allranks.check.sources.source import Unreadable, decode, parse, place, split
 from allranks.check.survey.launches import Launches, on_several_nodes
 from allranks.check.traces.compare import Divergence
@@ -62,7 +62,7 @@ class _Findings:
         self._nodes()
         for root, reach in self.analysis.reached("mkdir", "folder", "checkpoint", "file", "tracker"):
             own = taint(reach.call.where) & (RANK | IDENTITY)
-            if root.active and reach.everyone and differs(reach) and not own:
+            if root.is_shared(reach) and reach.everyone and differs(reach) and not own and not root.finds_done(reach):
                 self._effect("AR107", root, reach, f"each rank chooses {reach.call.target} for itself")
         for root in self.analysis.roots:
             for parted in root.parted if root.active else ():
@@ -102,8 +102,9 @@ class _Findings:
                 self._effect("AR105", root, reach, what, low=not self.analysis.starts.nodes)
 
     def _effect(self, code: str, root: Root, reach: Reach, message: str, *, low: bool = False) -> None:
-        confidence: Confidence = "high" if root.sure and not low else "low"
         call = reach.call
+        low = low or self.analysis.is_run_once(reach)
+        confidence: Confidence = "high" if root.sure and not low else "low"
         made = self._made(code, (call.path, call.span), call.symbol, message, self._way(reach.chain))
         self._add(made, call.span, confidence)
 
@@ -111,16 +112,19 @@ class _Findings:
         code = _PARTED.get(parted.cause)
         if code is None:
             return
-        if parted.call.entry.op in _FORWARD:
-            code = "AR204"
-        elif code == "AR203" and parted.leaves:
+        if code == "AR203" and parted.leaves:
             code = "AR209"
+        elif parted.call.entry.op in _FORWARD:
+            code = "AR204"
         text = getattr(parted.branch, "text", "")
         message = f"{parted.call.name} is not reached by every rank: it depends on {text}"
         guard = Note("the ranks diverge here", self._place(parted.path, parted.branch.span))
         there = Note("it is called here", self._place(parted.call.path, parted.call.span))
         notes = (*self._way(parted.chain), guard, there)
-        self._add(self._made(code, (parted.path, parted.at), parted.symbol, message, notes), parted.at, "high")
+        # Where files are only read, all ranks find the same, unless a disk is not shared.
+        reads = parted.cause == "process" and not parted.taint & DIFFERS & ~(RANK | FILES) and not parted.changes
+        made = self._made(code, (parted.path, parted.at), parted.symbol, message, notes)
+        self._add(made, parted.at, "low" if reads else "high")
 
     def _made(self, code: str, at: tuple[str, Span], symbol: str, message: str, notes: Iterable[Note]) -> Finding:
         return self._rules[code].finding(self._place(*at), symbol, message, notes=notes)

@@ -115,9 +115,12 @@ class Knowledge:
         A function without any of these words does nothing itself that other processes notice.
         """
         effects = (name for name, row in self.effects.items() if row.kind != "print")
-        collectives = (name for form in self.collectives.values() for name in form)
         signs = (name for kind in ("initialise", "wrap", "sample", "launch") for name in self.signs[kind])
-        return frozenset(name.rpartition(".")[2] for name in (*effects, *collectives, *signs))
+        return self.names_of_collectives() | {name.rpartition(".")[2] for name in (*effects, *signs)}
+
+    def names_of_collectives(self) -> frozenset[str]:
+        """Return the last parts of the names of collectives."""
+        return frozenset(name.rpartition(".")[2] for form in self.collectives.values() for name in form)
 
     def says(self, meaning: str, text: str) -> bool:
         """Return whether a pattern of ``[program]`` or ``[state]`` is found in a name."""
@@ -217,6 +220,7 @@ def load() -> Knowledge:
             "context": _patterns(user["context"]),
             "joins": _patterns({"call": user["joins"]["call"]}),
             "effect": _patterns(user["effect"]),
+            "settings": _patterns({"of": user["settings"]["of"]}),
             "rows": _patterns({"of": user["rows"]["of"]}),
             "program": _patterns({**user["program"], **user["state"]}),
         },

@@ -95,7 +95,8 @@ class Modules:
             ):
                 seen.setdefault(folder, None)
         seen.update(dict.fromkeys(folder for folder in _SOURCE_FOLDERS if folder in self._folders))
-        others = [f for f in self._tops[top] if f"{f}/__init__.py" not in self.paths and f not in seen]
+        guessed = () if top in self.installed else self._tops[top]  # elsewhere a folder of that name is another thing
+        others = [f for f in guessed if f"{f}/__init__.py" not in self.paths and f not in seen]
         for folder in (*seen, *sorted(others, key=lambda f: (-_shared(f, importer), f.count("/"), f))):
             yield f"{folder}/" if folder else ""
 

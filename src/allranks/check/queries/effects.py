@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from allranks.check.analysis import Analysis, Root
 from allranks.check.simulate.arithmetic import shape_of
-from allranks.check.simulate.values import CLOCK, DATA, IDENTITY, RANDOM, RANK, Made, Unknown, options, taint
+from allranks.check.simulate.values import CLOCK, DATA, IDENTITY, RANDOM, RANK, Library, Made, Unknown, options, taint
 from allranks.check.traces.walk import Reach
 
 # A path made of it is this process' own.
@@ -16,14 +16,17 @@ PRIVATE = RANK | IDENTITY | DATA
 def ungated(analysis: Analysis, *kinds: str) -> Iterator[tuple[Root, Reach]]:
     """Yield effects of these kinds that every rank has on the same thing, in code that runs as several processes."""
     for root, reach in analysis.reached(*kinds):
-        if root.active and reach.everyone and not reach.ordered and not is_own(analysis, reach):
+        shared = root.is_shared(reach) and reach.everyone and not reach.ordered and not root.finds_done(reach)
+        if shared and not is_own(analysis, reach):
             yield root, reach
 
 
 def by_nodes(analysis: Analysis, *kinds: str) -> Iterator[tuple[Root, Reach]]:
     """Yield effects of these kinds that one process of each node has."""
     for root, reach in analysis.reached(*kinds):
-        of_nodes = root.active and reach.certain == 0b0011 and not reach.ordered and not is_own(analysis, reach)
+        of_nodes = (
+            root.is_shared(reach) and reach.certain == 0b0011 and not reach.ordered and not is_own(analysis, reach)
+        )
         if of_nodes and not analysis.simulator.knowledge.is_node_local(path_of(reach)):
             yield root, reach
 
@@ -33,7 +36,7 @@ def is_own(analysis: Analysis, reach: Reach) -> bool:
     where = reach.call.where
     if where is not None and taint(where) & PRIVATE:
         return True
-    if path_of(reach).startswith(analysis.simulator.knowledge.private):
+    if where == Library("os.devnull") or path_of(reach).startswith(analysis.simulator.knowledge.private):
         return True
     return any(isinstance(one, Made) and one.cls.startswith(("io.", "tempfile.")) for one in _values(where))
 

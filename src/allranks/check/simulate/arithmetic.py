@@ -9,14 +9,18 @@ from typing import Any
 
 from allranks.check.simulate.values import (
     ANYTHING,
+    CLOCK,
+    DATA,
     FALSE,
     NONE,
+    RANDOM,
     TRUE,
     Const,
     Either,
     Items,
     Library,
     Made,
+    Table,
     Text,
     Unknown,
     Value,
@@ -211,7 +215,7 @@ def _same(left: Value, right: Value) -> Value:
             if isinstance(other, Either):
                 return FALSE if all(_same(option, NONE) == FALSE for option in other.options) else unknown(other)
             known = not isinstance(other, Unknown) or other.true or other.kind
-            return FALSE if known else Unknown(taint(other))
+            return FALSE if known else Unknown(taint(other) & ~DATA)  # rows decide what it is, not whether
     return unknown(left, right)
 
 
@@ -223,4 +227,6 @@ def _contained(item: Value, container: Value) -> Value:
         return FALSE if all(one == FALSE for one in found) else unknown(item, container)
     if isinstance(item, Const) and isinstance(container, Const):
         return _computed(lambda a, b: a in b, item.value, container.value)
+    if isinstance(container, Unknown | Table):  # which keys there are does not depend on their values
+        return unknown(item, Unknown(taint(container) & ~(DATA | CLOCK | RANDOM)))
     return unknown(item, container)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from allranks.check.simulate.given import Given
+from allranks.check.simulate.joining import join_all
 from allranks.check.simulate.parts import Simulation
 from allranks.check.simulate.results import ends
 from allranks.check.simulate.state import Frame, place_of
@@ -30,7 +31,6 @@ from allranks.check.simulate.values import (
     Unknown,
     Value,
     by_role,
-    join_all,
     letters_of,
     of_role,
     roles_where,
@@ -50,6 +50,7 @@ class Calls:
         self._objects: dict[tuple[Any, ...], Object] = {}
         self._by_class: dict[Class, list[Object]] = {}
         self.makers: dict[Object, dict[str, int]] = {}  # by program, the roles that make it
+        self.registered: set[ast.AST] = set()  # functions and classes that were given to a registry
 
     def call(self, frame: Frame, node: ast.Call) -> Value:
         """Evaluate a call."""
@@ -60,6 +61,9 @@ class Calls:
             return self.each(frame, base, node, lambda one: self._method(frame, name, replace(given, receiver=one)))
         callee = self.simulator.expressions.value(frame, node.func)
         given = self._given(frame, node)
+        for one in given.arguments:
+            if isinstance(one, Function | Class) and "regist" in ast.unparse(node.func).lower():
+                self.registered.add(one.node)
         return self.each(frame, callee, node, lambda one: self.apply(frame, one, given))
 
     def _given(self, frame: Frame, node: ast.Call) -> Given:
@@ -71,6 +75,8 @@ class Calls:
                 keywords.append((keyword.arg, value))
             elif isinstance(value, Table):
                 keywords += [(name, item) for name, item in value.items if isinstance(name, str)]
+            elif taint(value):
+                keywords.append(("**", value))
         return Given(node, arguments, tuple(keywords))
 
     def each(self, frame: Frame, value: Value, node: ast.AST, do: Callable[[Value], Value]) -> Value:
@@ -154,6 +160,8 @@ class Calls:
         knowledge = self.simulator.knowledge
         query = knowledge.rank("decorator", knowledge.documented(name))
         kind = (query.kind if query.which else "other") if query is not None else knowledge.named("decorator", last)
+        if name in knowledge.signs["no_grad"] and isinstance(value, Function):
+            value.no_grad = True
         if kind is not None and isinstance(value, Function) and not isinstance(made, Function):
             value.only = 0b0011 if kind == "local" else 0b0001 if kind == "global" else 0b1110
             return value
@@ -219,7 +227,10 @@ class Calls:
         live = frame.live & function.only
         if not live:
             return NONE
-        kept = self.simulator.results.result(function, self.bind(function, given), live)
+        env = self.bind(function, given)
+        self.simulator.no_grad += function.no_grad
+        kept = self.simulator.results.result(function, env, live)
+        self.simulator.no_grad -= function.no_grad
         if kept is None:
             return ANYTHING
         if kept.trace:
@@ -238,8 +249,18 @@ class Calls:
             return kept.value
         return by_role(of_role(kept.value, role) if live >> role & 1 else NONE for role in range(4))
 
-    def bind(self, function: Function, given: Given) -> dict[str, Value]:
-        """Return the variables with which a function begins."""
+    def start(self, frame: Frame, function: Function, given: Given) -> Value:
+        """Call a function in processes that are started here."""
+        before = len(frame.trace)
+        value = self.invoke(frame, function, given)
+        for node in frame.trace[before:]:
+            if isinstance(node, Enter):
+                node.starts = True
+        return value
+
+    def bind(self, function: Function, given: Given, *, anyhow: bool = False) -> dict[str, Value]:
+        """Return the variables with which a function begins. ``anyhow``: nobody is known to call it, so that its
+        defaults say nothing."""
         spec = function.node.args
         positional = [one.arg for one in (*spec.posonlyargs, *spec.args)]
         names = {*positional, *(one.arg for one in spec.kwonlyargs)}
@@ -259,10 +280,10 @@ class Calls:
             env[spec.vararg.arg] = Items(tuple(values[len(positional) :]))
         if spec.kwarg is not None:
             env[spec.kwarg.arg] = Table(tuple(extra.items()), open=True)
-        self._default(function, env)
+        self._default(function, env, anyhow=anyhow)
         return env
 
-    def _default(self, function: Function, env: dict[str, Value]) -> None:
+    def _default(self, function: Function, env: dict[str, Value], *, anyhow: bool) -> None:
         """Bind the parameters that nobody gives."""
         home, spec = self.simulator.home(function), function.node.args
         every = [*spec.posonlyargs, *spec.args]
@@ -270,7 +291,8 @@ class Calls:
         defaults += [(one, d) for one, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None]
         for one, default in defaults:
             if one.arg not in env:
-                env[one.arg] = self.simulator.expressions.value(home, default)
+                value = self.simulator.expressions.value(home, default)
+                env[one.arg] = self.parameter(function, one, home) if anyhow and isinstance(value, Const) else value
         for one in (*every, *spec.kwonlyargs):
             if one.arg not in env:
                 env[one.arg] = self.parameter(function, one, home)

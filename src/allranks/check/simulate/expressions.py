@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from allranks.check.simulate import arithmetic
+from allranks.check.simulate.joining import join, join_all, select
 from allranks.check.simulate.parts import Simulation
 from allranks.check.simulate.state import Frame, around, place_of
 from allranks.check.simulate.values import (
@@ -26,19 +27,17 @@ from allranks.check.simulate.values import (
     Items,
     Library,
     Made,
+    Object,
     Table,
     Text,
     Truth,
     Unknown,
     Value,
     by_role,
-    join,
-    join_all,
     letters_of,
     lift,
     negate,
     roles_where,
-    select,
     taint,
     truth,
     unknown,
@@ -274,7 +273,8 @@ class Expressions:
             return self.simulator.members.called(key.value) or Unknown(taint(base), name=key.value)
         if isinstance(base, Table) and base.items:
             every = tuple(dict.fromkeys(value for _, value in base.items))
-            chosen = all(isinstance(value, Function | Class) for value in every) and len(every) <= _MOST_CHOSEN
+            known = all(isinstance(value, Function | Class | Object | Items) for value in every)
+            chosen = known and len(every) <= _MOST_CHOSEN
             return Either(every) if chosen and not taint(key) & DIFFERS else unknown(*every, key)
         return unknown(base, key)
 
@@ -298,6 +298,8 @@ class Expressions:
                 return Unknown(iterated.taint) if iterated.taint else ANYTHING
             if iterated.cls == "generator" and iterated.about is not None:
                 return iterated.about
+            if iterated.cls == "accelerate.PreparedModel":  # perhaps a loader
+                return Unknown(DATA)
             if self.simulator.library.loads(iterated.cls):
                 return Unknown(DATA)
         if isinstance(iterated, Unknown) and self.simulator.knowledge.named("rows", iterated.name):

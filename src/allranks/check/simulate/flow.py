@@ -43,6 +43,7 @@ class Flow:
 
     def __init__(self, simulator: Simulation) -> None:
         self.simulator = simulator
+        self._no_grad = simulator.knowledge.signs["no_grad"]
         self.by_type: Mapping[type[ast.AST], Callable[[Frame, Any], None]] = {
             ast.If: self._if,
             ast.For: self._for,
@@ -232,7 +233,10 @@ class Flow:
             frame.ordered += self.simulator.library.orders(value, item.context_expr, frame.trace[at:])
             if item.optional_vars is not None:
                 self._store(frame, item.optional_vars, given)
+        quiet = sum(isinstance(value, Made) and value.cls in self._no_grad for value, _ in entered)
+        self.simulator.no_grad += quiet
         self._block(frame, node.body)
+        self.simulator.no_grad -= quiet
         frame.ordered = before
         for context, where in reversed(entered if frame.live else []):
             self.simulator.calls.leave(frame, context, where)
@@ -241,10 +245,10 @@ class Flow:
         here, env, trace, heap = frame.live, frame.env, frame.trace, self.simulator.heap
         forgives = sum(self._forgives(handler) for handler in node.handlers)
         frame.trace, frame.env = [], dict(env)
-        frame.ordered += forgives
+        frame.forgiven += forgives
         heap.push()
         self._block(frame, node.body)
-        frame.ordered -= forgives
+        frame.forgiven -= forgives
         body, frame.trace = tuple(frame.trace), []
         if frame.live:
             self._block(frame, node.orelse)
@@ -257,9 +261,13 @@ class Flow:
             frame.live, frame.env, frame.trace = here, dict(raised), []
             if handler.name:
                 frame.env[handler.name] = ANYTHING
-            frame.ordered += 1  # who failed removes what it had begun
+            frame.forgiven += 1  # who failed removes what it had begun
+            heap.push()
             self._block(frame, handler.body)
-            frame.ordered -= 1
+            layer = heap.pop()
+            frame.forgiven -= 1
+            if frame.live:
+                heap.merge("UUUU", (live, frame.live), ({}, layer), 0) if live else heap.apply(layer)
             handlers.append(tuple(frame.trace))
             if frame.live:
                 after = merge_variables("UUUU", (live, frame.live), (after, frame.env), 0) if live else frame.env

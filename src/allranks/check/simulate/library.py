@@ -5,19 +5,21 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from allranks.check.knowledge.tables import Effect, RankQuery
 from allranks.check.simulate import arithmetic
 from allranks.check.simulate.given import Given
 from allranks.check.simulate.models import METHODS, MODELS
 from allranks.check.simulate.parts import Simulation
-from allranks.check.simulate.state import Frame
+from allranks.check.simulate.state import Frame, place_of
 from allranks.check.simulate.values import (
     ANYTHING,
     DATA,
     NONE,
     Const,
     Either,
+    Function,
     Items,
     Made,
     Object,
@@ -34,12 +36,12 @@ from allranks.check.traces.nodes import Branch, Call, Enter, Node
 
 _MODEL = re.compile(r"\.(pth?|pth\.tar|ckpt|onnx|h5|keras|safetensors|bin|zip)$")
 _IMAGE = re.compile(r"\.(png|jpe?g|gif|webp|bmp|tiff?)$", re.IGNORECASE)
-_SETTINGS = re.compile(r"(?i)(^|[._])(args|cfg|config|conf|opts?|options|hparams|hps|flags|settings)$")
 _GATED = re.compile(r"(?i)hub|snapshot|master|rank|main|zero|chief|once|dist")  # a function that chooses who acts
 # They return what they are called on.
 _SELVES = frozenset(
     ["to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_", "compile", "detach"]
 )
+_SUBMITS = frozenset(["submit", "apply_async", "call_soon"])  # they call the first argument with the others
 _PATHS = frozenset(["with_suffix", "with_name", "with_stem", "resolve", "absolute", "expanduser", "relative_to"])
 _ENDS = frozenset(["sys.exit", "exit", "quit", "os._exit", "os.abort"])
 # Classes of which an unknown method is none of those that the tables have for any receiver.
@@ -109,7 +111,18 @@ class Libraries:
             self.recording.sign(frame, "initialise", name, given.node)
         return self._result(frame, name, given, None)
 
+    def _call_back(self, frame: Frame, given: Given) -> None:
+        """Call the functions that a library is given: those inside functions, and the commands of a program."""
+        begins = frame.function is None and frame.module.path == self.simulator.program
+        for one in given.every:
+            for part in one.items if isinstance(one, Items) and begins else (one,):
+                if isinstance(part, Function) and not isinstance(part.node, ast.Lambda) and (begins or part.scope):
+                    command = Branch("UUUU", 0, place_of(given.node), "", (), ())
+                    do = partial(self.simulator.calls.invoke, frame, part, Given(given.node))
+                    self.simulator.expressions.on_branch(frame, command, given.node, do)
+
     def _result(self, frame: Frame, name: str, given: Given, made: Value | None) -> Value:
+        self._call_back(frame, given)
         classes = self.knowledge.classes
         if (parts := classes["tuples"].get(name)) is not None:
             return Items(tuple(_part(part) for part in parts))
@@ -135,6 +148,8 @@ class Libraries:
     def method(self, frame: Frame, name: str, given: Given) -> Value:
         """Call a method of ``given.receiver`` that the project does not define."""
         base = given.receiver if given.receiver is not None else ANYTHING
+        if isinstance(base, Made) and self._is_single(base):
+            return unknown(*given.every)
         for owner in self.simulator.members.classes(base):
             if (found := self._method_of(frame, owner, name, given)) is not None:
                 return found
@@ -146,8 +161,18 @@ class Libraries:
                 return found
         if name in _SELVES and not isinstance(base, Unknown):
             return base
+        if name in _SUBMITS and isinstance(given.first, Function):
+            return self.simulator.calls.invoke(
+                frame, given.first, Given(given.node, given.arguments[1:], given.keywords)
+            )
+        self._call_back(frame, given)
         query = self.knowledge.rank_called(name) if isinstance(base, Unknown | Made | Object) else None
         return self._query(frame, query, name, given) if query is not None else unknown(base, *given.every)
+
+    def _is_single(self, made: Made) -> bool:
+        """Whether an object that may work in several processes was told to work in one."""
+        name, one = self.knowledge.classes["single"].get(made.cls, ("", None))
+        return name != "" and dict(made.arguments).get(name) == Const(one)
 
     def _method_of(self, frame: Frame, owner: str, name: str, given: Given) -> Value | None:
         """Call a method of an object of a library's class; None if the tables do not have it."""
@@ -184,6 +209,9 @@ class Libraries:
         if collective is not None:
             return self.recording.record_collective(frame, collective, given)
         effect = self.knowledge.effects.get(dotted) or _by_file(name, given)
+        if effect is None and name == "dump" and given.owner is not None:
+            last = ast.unparse(given.owner).rpartition(".")[2]
+            effect = Effect("*.dump", "file", (0,)) if self.knowledge.named("settings", last) else None
         if effect is not None:
             return self.recording.act(frame, effect, dotted, given)
         kind = self.knowledge.local.get(dotted)
@@ -194,7 +222,7 @@ class Libraries:
         for base in bases:
             name = self.knowledge.documented(base)
             effect = self.knowledge.effects.get(name)
-            if effect is not None:
+            if effect is not None and effect.kind != "checkpoint":  # what a class of theirs writes, it says itself
                 self.recording.act(frame, effect, name, given)
             self.recording.signs(frame, name, given.node)
 
@@ -245,8 +273,6 @@ def _by_file(name: str, given: Given) -> Effect | None:
         return Effect("*.save", "file", (0,))
     if name == "save" and _MODEL.search(shape):
         return Effect("*.save", "checkpoint", (0,))
-    if name == "dump" and given.owner is not None and _SETTINGS.search(ast.unparse(given.owner)):
-        return Effect("*.dump", "file", (0,))
     return None
 
 

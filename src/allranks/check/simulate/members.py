@@ -6,10 +6,12 @@ import ast
 
 from allranks.check.knowledge.tables import RankQuery
 from allranks.check.simulate.given import Given
+from allranks.check.simulate.joining import join_all
 from allranks.check.simulate.parts import Simulation
 from allranks.check.simulate.state import Frame
 from allranks.check.simulate.values import (
     ANYTHING,
+    RANK,
     TRUE,
     ByRole,
     Class,
@@ -25,7 +27,6 @@ from allranks.check.simulate.values import (
     Value,
     is_first,
     is_last,
-    join_all,
     lift,
     number,
     taint,
@@ -33,6 +34,8 @@ from allranks.check.simulate.values import (
 
 # The model inside a wrapper: it calls no collective.
 BARE = "<bare model>"
+# What kind of array it is: the same on all ranks, whatever its values.
+_OF_KIND = frozenset(["ndim", "dtype", "device", "requires_grad", "is_cuda", "is_sparse", "itemsize", "__class__"])
 _FILE_ATTRIBUTES = ("name", "stem", "suffix", "parent", "parts", "root")
 
 
@@ -61,6 +64,16 @@ class Members:
         query = self.knowledge.rank_called(name)
         return self.rank(query) if query is not None else None
 
+    def settings(self, base: Value, node: ast.AST) -> Library | None:
+        """Return what holds the attributes that a program gives its settings (``args.rank = 0``); None if an object is
+        none, by its name or by that of the attribute ``node.value``."""
+        inside = getattr(node, "value", None)
+        written = inside.attr if isinstance(inside, ast.Attribute) else ""
+        for name in (written, base.name) if isinstance(base, Unknown) else ():
+            if name and self.knowledge.named("settings", name):
+                return Library(f"<{name.lstrip('_')}>")
+        return None
+
     def attribute(self, frame: Frame, base: Value, name: str, node: ast.AST) -> Value:
         """Return ``base.name``. A property of the project is called."""
         if isinstance(base, ByRole):
@@ -69,6 +82,9 @@ class Members:
             known: list[Value] = [one for one in base.options if not isinstance(one, Unknown)]
             every = (self.attribute(frame, one, name, node) for one in known or base.options)
             return join_all(every) or ANYTHING
+        settings = self.settings(base, node)
+        if settings is not None and (stored := self.simulator.heap.get(settings, name)) is not None:
+            return stored
         found_member = self.find(base, name)
         if isinstance(found_member, Made) and found_member.cls == "property":
             inside = found_member.about
@@ -89,6 +105,8 @@ class Members:
         plain = self.called(name)
         if plain is not None:
             return plain
+        if name in _OF_KIND and not taint(base) & RANK:
+            return ANYTHING
         return Unknown(taint(base), name=name)
 
     def find(self, base: Value, name: str) -> Value | None:
@@ -129,6 +147,9 @@ class Members:
             return found.about.with_receiver(cls)
         if isinstance(found, Function) and receiver is not None:
             return found.with_receiver(receiver)
+        switch = isinstance(found, Const) and (found.value is None or isinstance(found.value, bool))
+        if switch and self.knowledge.named("settings", cls.name):
+            return self.called(name) or Unknown(name=name)  # a default, which a command line may change
         return found
 
     def _above(self, base: Made, name: str) -> Value | None:

@@ -26,6 +26,7 @@ from allranks.check.simulate.values import (
     Unknown,
     Value,
     lift,
+    made_of,
     number,
     taint,
     truth,
@@ -81,6 +82,19 @@ def _truth(_: Simulation, __: Frame, given: Given) -> Value:
     return lift(do, given.first) if given.first is not None else Const(False)
 
 
+def _any(_: Simulation, __: Frame, given: Given) -> Value:
+    return Unknown(taint(given.first)) if isinstance(given.first, Unknown) else unknown(*given.every)
+
+
+def _next(simulator: Simulation, _: Frame, given: Given) -> Value:
+    return simulator.expressions.element(given.first) if given.first is not None else ANYTHING
+
+
+def _nothing_known(_: Simulation, __: Frame, ___: Given) -> Value:
+    """Return a value that says nothing of ranks: what kind of thing something is."""
+    return ANYTHING
+
+
 def _super(_: Simulation, frame: Frame, __: Given) -> Value:
     scope: Frame | None = frame
     while scope is not None and (scope.function is None or scope.function.owner is None):
@@ -125,7 +139,7 @@ def _isinstance(_: Simulation, __: Frame, given: Given) -> Value:
 
 def _len(_: Simulation, __: Frame, given: Given) -> Value:
     def do(value: Value) -> Value:
-        return Const(len(value.items)) if isinstance(value, Items) else Unknown(taint(value) & ~ORDER)
+        return Const(len(value.items)) if isinstance(value, Items) else Unknown(made_of(taint(value)) & ~ORDER)
 
     return lift(do, given.first) if given.first is not None else ANYTHING
 
@@ -151,7 +165,8 @@ def _sorted(_: Simulation, __: Frame, given: Given) -> Value:
 def _container(kind: str) -> Model:
     def do(_: Simulation, __: Frame, given: Given) -> Value:
         if kind == "dict":
-            return Table(given.keywords, open=bool(given.arguments))
+            made = unknown(*given.arguments)
+            return made if made.taint else Table(given.keywords, open=bool(given.arguments))
         if given.first is None:
             return Items((), kind)
         if isinstance(given.first, Items):
@@ -188,16 +203,25 @@ def _spawn(simulator: Simulation, frame: Frame, given: Given) -> Value:
     simulator.recording.sign(frame, "initialise", "spawn", given.node)
     parts = given.argument("args", 1)
     passed = parts.items if isinstance(parts, Items) else ()
-    return simulator.calls.invoke(frame, target, Given(given.node, (number("global"), *passed)))
+    return simulator.calls.start(frame, target, Given(given.node, (number("global"), *passed)))
+
+
+def _thread(simulator: Simulation, frame: Frame, given: Given) -> Value:
+    """Make a thread: what it runs is run where it is made."""
+    target, parts = given.argument("target"), given.argument("args")
+    if isinstance(target, Function):
+        passed = parts.items if isinstance(parts, Items) else ()
+        simulator.calls.invoke(frame, target, Given(given.node, passed))
+    return Made("threading.Thread")
 
 
 def _process(simulator: Simulation, frame: Frame, given: Given) -> Value:
-    """Make a thread or a process: what it runs is run where it is made."""
+    """Make a process, perhaps one of several: what it runs is run where it is made."""
     target, parts = given.argument("target"), given.argument("args")
     if isinstance(target, Function):
         items = parts.items if isinstance(parts, Items) else ()
         passed = tuple(Unknown() if isinstance(one, Unknown) else one for one in items)
-        simulator.calls.invoke(frame, target, Given(given.node, passed))
+        simulator.calls.start(frame, target, Given(given.node, passed))
     return Made("threading.Thread")
 
 
@@ -277,6 +301,10 @@ def _strftime(_: Simulation, __: Frame, given: Given) -> Value | None:
     return Text("{}", base.taint if changes else 0)
 
 
+def _descriptor_of_file(_: Simulation, __: Frame, ___: Given) -> Value | None:
+    return Made("io.FileIO")
+
+
 def _set_defaults(simulator: Simulation, _: Frame, given: Given) -> Value | None:
     """Note the functions that ``parser.set_defaults(run=train)`` lets a command line choose."""
     for name, value in given.keywords:
@@ -299,7 +327,8 @@ MODELS: Mapping[str, Model] = {
     ),
     **dict.fromkeys(("map", "filter", "jax.tree.map", "jax.tree_map", "jax.tree_util.tree_map"), _map),
     **dict.fromkeys(("absl.app.run", "fire.Fire", "typer.run"), _callback),
-    **dict.fromkeys(("threading.Thread", "multiprocessing.Process", "torch.multiprocessing.Process"), _process),
+    "threading.Thread": _thread,
+    **dict.fromkeys(("multiprocessing.Process", "torch.multiprocessing.Process"), _process),
     **dict.fromkeys(
         ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes", "accelerate.notebook_launcher"),
         _spawn,
@@ -307,6 +336,9 @@ MODELS: Mapping[str, Model] = {
     **dict.fromkeys(("pathlib.Path", "pathlib.PurePath", "Path"), _path),
     **{kind: _container(kind) for kind in ("list", "tuple", "set", "dict")},
     **{kind: _descriptor(kind) for kind in ("staticmethod", "classmethod", "property")},
+    **dict.fromkeys(("hasattr", "callable", "issubclass", "type"), _nothing_known),
+    **dict.fromkeys(("any", "all"), _any),
+    "next": _next,
     "accelerate.Accelerator.prepare": _prepare,
     "functools.partial": _partial,
     "tqdm.trange": _range,
@@ -333,6 +365,7 @@ METHODS: Mapping[str, Method] = {
         ("strip", "rstrip", "lstrip", "lower", "upper", "replace", "split", "rsplit", "removesuffix", "removeprefix"),
         _changed_text,
     ),
+    "fileno": _descriptor_of_file,
     "format": _format,
     "get": _get,
     "set_defaults": _set_defaults,

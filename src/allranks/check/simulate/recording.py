@@ -11,6 +11,7 @@ from allranks.check.simulate.state import Frame, place_of
 from allranks.check.simulate.values import (
     ANYTHING,
     CLOCK,
+    DATA,
     FILES,
     IDENTITY,
     NONE,
@@ -44,6 +45,8 @@ _TAINTS = {
 _NEED_PATH = ("file", "append", "checkpoint")  # without a path these return what they would write
 # What a call does whose arguments say that it does not do what it is known for.
 _INSTEAD = {"mkdir": "folder", "tracker": "muted"}
+# What fails where another process was first, and is done then.
+_FORGIVEN = frozenset(["mkdir", "folder", "delete", "moved", "exists", "read", "load"])
 _MOVES = frozenset(["rename", "replace", "renames", "move"])  # what they name lies there as a whole afterwards
 _SIGNS = ("initialise", "wrap", "sample", "launch")
 
@@ -66,7 +69,8 @@ class Recording:
     ) -> Call:
         """Put a call on the trace."""
         made = Call(name, kind, entry, frame.path, place_of(given.node), frame.symbol, given)
-        made.where, made.ordered, made.loops = where, frame.ordered > 0, frame.loops
+        made.where, made.loops = where, frame.loops
+        made.ordered = frame.ordered > 0 or (frame.forgiven > 0 and kind in _FORGIVEN)
         made.live, made.under = frame.live, frame.under
         frame.trace.append(made)
         return made
@@ -87,14 +91,19 @@ class Recording:
             return ANYTHING
         if entry.only_if and not any(given.has(key, constant) for key, constant in entry.only_if):
             return ANYTHING
+        forward = entry.op.endswith(" forward")  # each rank gives its own rows
+        if entry.op == "DDP forward" and self.simulator.no_grad:
+            return Unknown(DATA)  # it waits for nobody
         if entry.sharded and not self.simulator.shards:
-            return unknown(*given.arguments)
+            return Unknown(DATA) if forward else unknown(*given.arguments)
         made = self.note(frame, entry.name, "collective", given, entry)
         made.group = any(_is_group(given.argument(key)) for key in entry.group)
         for at in entry.fills:
             target = given.expression(at)
             if isinstance(target, ast.Name | ast.Attribute):
                 self.simulator.statements.store(frame, target, Unknown(name="agreed"))
+        if forward:
+            return Unknown(DATA)
         return unknown(*given.arguments) if entry.own else ANYTHING
 
     def act(self, frame: Frame, entry: Effect, name: str, given: Given) -> Value:

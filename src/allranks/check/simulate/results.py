@@ -6,9 +6,10 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any
 
+from allranks.check.simulate.joining import join, join_all
 from allranks.check.simulate.parts import Simulation
 from allranks.check.simulate.state import Frame, Recording, Slot
-from allranks.check.simulate.values import ANYTHING, NONE, Function, Value, by_role, join, join_all, of_role
+from allranks.check.simulate.values import ANYTHING, NONE, Function, Value, by_role, of_role
 from allranks.check.traces.nodes import Branch, Exit, Result, has_collective
 
 _MOST_VARIANTS = 8  # results kept of one function; what is called in more ways gets the last
@@ -37,7 +38,7 @@ class Results:
 
     def result(self, function: Function, env: dict[str, Value], live: int) -> Result | None:
         """Return what a function does with these variables; None if it is under way already, or too deep."""
-        key = (function.node, function.scope, function.owner)
+        key = (function.node, function.scope, function.owner, self.simulator.no_grad > 0)
         every = self._kept.setdefault(key, [])
         for kept in every:
             if kept.live == live and kept.env == env and self.simulator.heap.holds(kept.recording):

@@ -60,6 +60,7 @@ class Simulator:
         self.steps = 0
         self.chosen: dict[str, Either] = {}
         self.program = ""
+        self.no_grad = 0  # contexts around that switch gradients off
         self.deep = False  # a chain of calls was too long to be followed
         self._objects: dict[str, ModuleObject] = {}
         self._modules: dict[str, Result] = {}  # of modules
@@ -85,7 +86,8 @@ class Simulator:
         if found is None:
             found = self._objects[path] = ModuleObject(path, module_name(path))
             if path in self.trees:
-                self._run(found)
+                with self.heap.whole():
+                    self._run(found)
             found.done = True
             if above is not None:  # a package has its modules as attributes
                 self.heap.set(self._objects[above], found.name.rpartition(".")[2], found)
@@ -108,6 +110,7 @@ class Simulator:
         """Return what a file does where it is started: its ``__name__`` is ``__main__``."""
         module = ModuleObject(path, module_name(path))
         self.program = path
+        self.heap.forget_settings()
         before = self._objects.get(path)
         self._objects[path] = module
         self.heap.set(module, "__name__", Const("__main__"))
@@ -118,6 +121,7 @@ class Simulator:
         if before is not None:
             self._objects[path] = before
         self.program = ""
+        self.heap.forget_settings()
         return Result(
             module.name, path, 1, ANYTHING, tuple(frame.trace), has_collective=has_collective(tuple(frame.trace))
         )
@@ -184,10 +188,11 @@ class Simulator:
         made = self.calls.object(cls, cls.module.path, cls.node)
         if isinstance(init := cls.find("__init__"), Function):
             method = init.with_receiver(made)
-            self.results.result(method, self.calls.bind(method, Given(made.cls.node)), EVERY)
+            self.results.result(method, self.calls.bind(method, Given(made.cls.node), anyhow=True), EVERY)
         return made
 
     def run_function(self, function: Function, live: int = EVERY) -> Result | None:
         """Return what a function does that nobody calls, with nothing known of its arguments. ``live``: the roles that
         may call it."""
-        return self.results.result(function, self.calls.bind(function, Given(function.node)), live & function.only)
+        env = self.calls.bind(function, Given(function.node), anyhow=True)
+        return self.results.result(function, env, live & function.only)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from allranks.check.simulate.joining import join
 from allranks.check.simulate.values import (
+    ANYTHING,
     EVERY,
     NONE,
     Function,
+    Library,
     ModuleObject,
     Truth,
     Value,
     by_role,
-    join,
     of_role,
 )
 from allranks.check.traces.nodes import Node
@@ -47,7 +50,8 @@ class Frame:
     yielded: list[Value] = field(default_factory=list)
     globals: set[str] = field(default_factory=set)
     nonlocals: set[str] = field(default_factory=set)
-    ordered: int = 0  # contexts around that let one process in at a time, or forgive that another was first
+    ordered: int = 0  # contexts around that let one process in at a time
+    forgiven: int = 0  # try statements around that catch that another process was first
     loops: int = 0
     under: int = 0  # taint of the conditions around
     yields: bool = False
@@ -86,7 +90,7 @@ class Heap:
         if roles != EVERY:
             old = self.get(owner, name)
             if old is None:
-                old = NONE
+                old = _absent(owner)
             value = by_role(of_role(value if roles >> role & 1 else old, role) for role in range(4))
         self._layers[-1][slot] = value
         self._names.setdefault(owner, {})[name] = None
@@ -132,8 +136,25 @@ class Heap:
         for slot in dict.fromkeys([*layers[0], *layers[1]]):
             before = self._peek(slot)
             one, other = (layer.get(slot, before) for layer in layers)
-            a, b = (NONE if value is None else value for value in (one, other))
+            a, b = (_absent(slot[0]) if value is None else value for value in (one, other))
             self.set(*slot, merged(letters, live, a, b, also))
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Read and write the heap itself: what a module binds is there on all branches, not on that which imports it
+        first."""
+        layers, recordings = self._layers, self._recordings
+        self._layers, self._recordings = layers[:1], []
+        try:
+            yield
+        finally:
+            self._layers, self._recordings = layers, recordings
+
+    def forget_settings(self) -> None:
+        """Forget what a program has given its settings: another begins with its own."""
+        for slot in list(self._layers[-1]):
+            if isinstance(slot[0], Library):
+                self._layers[-1][slot] = None
 
     def record(self) -> Recording:
         """Begin to note what is read and written."""
@@ -167,6 +188,11 @@ class Recording:
 
     read: dict[Slot, Value | None] = field(default_factory=dict)
     written: set[Slot] = field(default_factory=set)
+
+
+def _absent(owner: Hashable) -> Value:
+    """Return what an attribute is before it is stored: settings have values that the program does not show."""
+    return ANYTHING if isinstance(owner, Library) else NONE
 
 
 def merged(letters: Truth, live: tuple[int, int], one: Value, other: Value, also: int) -> Value:

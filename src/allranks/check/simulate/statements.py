@@ -12,6 +12,7 @@ from allranks.check.simulate.parts import Simulation
 from allranks.check.simulate.state import Frame, around, holder, place_of
 from allranks.check.simulate.values import (
     ANYTHING,
+    RANK,
     Class,
     Const,
     Either,
@@ -81,12 +82,20 @@ class Statements:
                     self.simulator.heap.set(one, target.attr, value, frame.live)
                     if isinstance(one, Class):
                         one.members.setdefault(target.attr, value)
+                elif (settings := self.simulator.members.settings(one, target)) is not None:
+                    self._store_setting(frame, settings, target.attr, value)
         elif isinstance(target, ast.Tuple | ast.List):
             self._unpack(frame, target.elts, value)
         elif isinstance(target, ast.Subscript):
             self._store_item(frame, target, value)
         elif isinstance(target, ast.Starred):
             self.store(frame, target.value, unknown(value))
+
+    def _store_setting(self, frame: Frame, settings: Library, name: str, value: Value) -> None:
+        """Bind an attribute of the settings, unless its name says more of it than the value."""
+        known = bool(taint(value)) or not isinstance(value, Unknown)
+        if known and (taint(value) & RANK or self.simulator.members.called(name) is None):
+            self.simulator.heap.set(settings, name, value, frame.live)
 
     def change(self, frame: Frame, target: ast.expr, value: Value) -> None:
         """Give a list or a table its new content: in the scope that has the variable, not in this one."""
@@ -124,9 +133,12 @@ class Statements:
         if base == Library("os.environ"):
             self.simulator.recording.note(frame, "os.environ", "environment", Given(target, (key, value)))
             return
+        plain = isinstance(base, Unknown) and not (base.taint or base.true) and isinstance(target.value, ast.Name)
         if isinstance(base, Table) and isinstance(key, Const):
             items = {**dict(base.items), key.value: value}
             self.change(frame, target.value, Table(tuple(items.items()), base.open))
+        elif plain and isinstance(key, Const) and isinstance(key.value, str):
+            self.change(frame, target.value, Table(((key.value, value),), open=True))
         elif isinstance(target.value, ast.Name | ast.Attribute) and isinstance(base, Unknown | Items | Table):
             found = taint(base) | taint(value) | taint(key)
             if found != taint(base):

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import ast
 
 EVERY = 0b1111  # roles as bits, the first role in the lowest
-# What an unknown value depends on. RANK: which rank this is. FILES: which files this process finds. CLOCK, RANDOM:
+# What an unknown value depends on. RANK: which rank this is. FILES: whether this process finds a file. CLOCK, RANDOM:
 # unseeded. IDENTITY: process id, host name, uuid, temporary names. DATA: the rows that this process was given. ORDER:
-# an order that nothing fixes (a listing, a set). SEEN: which of several values it is, files decided; as far as all
-# ranks see the same files, it is the same on all.
+# an order that nothing fixes (a listing, a set). SEEN: it was made of what files say, or files decided which of several
+# values it is; as far as all ranks see the same files, it is the same on all.
 RANK, FILES, CLOCK, RANDOM, IDENTITY, DATA, ORDER, SEEN = 1, 2, 4, 8, 16, 32, 64, 128
 # What may differ between processes of one role.
 DIFFERS = RANK | FILES | CLOCK | RANDOM | IDENTITY | DATA
@@ -91,6 +91,7 @@ class Function:
     bound: tuple[Value, ...] = ()
     named: tuple[tuple[str, Value], ...] = ()
     only: int = EVERY
+    no_grad: bool = False  # a decorator switches gradients off in it
 
     @property
     def name(self) -> str:
@@ -99,7 +100,7 @@ class Function:
     def with_receiver(self, receiver: Value | None) -> Function:
         """Return the function as a method of an object."""
         made = Function(self.node, self.module, self.scope, self.owner, receiver)
-        made.bound, made.named, made.only = self.bound, self.named, self.only
+        made.bound, made.named, made.only, made.no_grad = self.bound, self.named, self.only, self.no_grad
         return made
 
     def _key(self) -> tuple[object, ...]:
@@ -203,7 +204,6 @@ Value: TypeAlias = (
 
 ANYTHING = Unknown()
 NONE, TRUE, FALSE = Const(None), Const(True), Const(False)
-_MOST_OPTIONS = 6
 
 
 def of_role(value: Value, role: int) -> Value:
@@ -268,7 +268,12 @@ def unknown(*values: Value | None, also: int = 0) -> Unknown:
     found = also
     for value in values:
         found |= taint(value)
-    return Unknown(found) if found else ANYTHING
+    return Unknown(made_of(found)) if found else ANYTHING
+
+
+def made_of(found: int) -> int:
+    """Return the taint of what is made of values with this taint: "is it there?" becomes "what is there?"."""
+    return found & ~FILES | SEEN if found & FILES else found
 
 
 # A truth has a letter for each role: T, F; U: unknown, but the same on all ranks; D: it may differ between processes.
@@ -340,53 +345,3 @@ def lift(do: Callable[..., Value], *values: Value) -> Value:
 def options(value: Value) -> tuple[Value, ...]:
     """Return what a value may be, of which a setting picks one."""
     return value.options if isinstance(value, Either) else (value,)
-
-
-def join(one: Value, other: Value, also: int = 0) -> Value:
-    """Return what is known of a value that is one of two. ``also``: the taint of the condition that decides it."""
-    if one is other or one == other:
-        return one
-    if also & FILES:
-        also = also & ~FILES | SEEN
-    if isinstance(one, ByRole) or isinstance(other, ByRole):
-        return by_role(join(of_role(one, role), of_role(other, role), also) for role in range(4))
-    if isinstance(one, Items) and isinstance(other, Items) and len(one.items) == len(other.items):
-        return Items(tuple(join(a, b, also) for a, b in zip(one.items, other.items, strict=True)), one.kind)
-    if isinstance(one, Table) and isinstance(other, Table):
-        return _join_tables(one, other, also)
-    every = tuple(dict.fromkeys((*options(one), *options(other))))
-    if not also & DIFFERS and len(every) <= _MOST_OPTIONS and any(not isinstance(v, Unknown) for v in every):
-        return Either(every)
-    both = taint(one) | taint(other) | also
-    return Unknown(both) if both else ANYTHING
-
-
-def join_all(values: Iterable[Value]) -> Value | None:
-    """Return what is known of a value that is one of several; None if there are none."""
-    found: Value | None = None
-    for value in values:
-        found = value if found is None else join(found, value)
-    return found
-
-
-def _join_tables(one: Table, other: Table, also: int) -> Table:
-    keys = dict.fromkeys([*(key for key, _ in one.items), *(key for key, _ in other.items)])
-    items = []
-    for key in keys:
-        a, b = one.get(key), other.get(key)
-        items.append((key, join(a, b, also) if a is not None and b is not None else (a or b or ANYTHING)))
-    return Table(tuple(items), open=True)
-
-
-def select(letters: Truth, then: Value, orelse: Value, also: int) -> Value:
-    """Return ``then`` for the roles for which a condition is true and ``orelse`` for the others. ``also``: the taint of
-    the condition."""
-    if then is orelse or then == orelse:
-        return then
-    if "U" not in letters and "D" not in letters and len(set(letters)) == 1:
-        return then if letters[0] == "T" else orelse
-    made = []
-    for role, letter in enumerate(letters):
-        a, b = of_role(then, role), of_role(orelse, role)
-        made.append(a if letter == "T" else b if letter == "F" else join(a, b, also if letter == "D" else 0))
-    return by_role(made)

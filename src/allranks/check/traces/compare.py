@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from allranks.check.simulate.values import DIFFERS, Truth
+from allranks.check.simulate.values import DIFFERS, RANK, Truth
 from allranks.check.traces.nodes import Branch, Call, Enter, Exit, Loop, Node, Result, Span, Try, has_collective
 from allranks.check.traces.walk import Step
 
 # The collectives of one role: ("collective", op) · ("choice", then, orelse) · ("loop", items) · ("exit", kind).
 Sequence_: TypeAlias = tuple[Any, ...]
+_CHANGES = ("file", "checkpoint", "mkdir", "folder", "moved", "delete", "download", "append")
+_DEEPEST = 4  # calls down, in which a change of files is looked for
 _LEAVING = ("return", "break", "continue", "end")
 
 
@@ -40,6 +42,7 @@ class Divergence:
     root: Result
     chain: tuple[Step, ...] = ()
     leaves: str = ""  # how one side leaves: return, break, continue, end
+    changes: bool = False  # one side changes files, too
 
 
 @dataclass(slots=True)
@@ -149,7 +152,7 @@ class Comparison:
             if node.letters[one] != node.letters[other]:
                 parted = self._differ(node, (node.then, one), (node.orelse, other), level, rest)
         either = [role for role in there if node.letters[role] == "D"]
-        if either and not parted and node.taint & DIFFERS:
+        if either and not parted and node.taint & DIFFERS & ~RANK:
             self._differ(node, (node.then, either[0]), (node.orelse, either[0]), level, rest, cause="process")
         for roles, side in ((there, node.then), (others, node.orelse)):
             if roles:
@@ -176,7 +179,7 @@ class Comparison:
         for (nodes, role), gone in zip((one, other), leaves, strict=True):
             items = self.items(nodes, role)
             sides.append(_plain(_without_end(items) if gone else (*items, *later)))
-        if sides[0] == sides[1]:
+        if sides[0] == sides[1] or (cause == "process" and "end" in leaves):  # whoever ends the process ends the job
             return False
         at = next((i for i, (a, b) in enumerate(zip(*sides, strict=False)) if a != b), min(map(len, sides)))
         longer = 0 if len(sides[0]) > len(sides[1]) else 1
@@ -190,6 +193,7 @@ class Comparison:
         first = inside[min(_position(sides[longer], at), len(inside) - 1)]
         found = self._note(node, level, first, cause, (_ops(sides[0]), _ops(sides[1])))
         found.leaves = leaves[1 - longer]
+        found.changes = any(_changes_files(nodes) for nodes in (node.then, node.orelse, missed))
         return True
 
     def _note(
@@ -302,6 +306,21 @@ def _position(items: Sequence_, at: int) -> int:
 
 def _count(item: Any) -> int:
     return 1 if item[0] == "collective" else sum(_count(inner) for part in item[1:] for inner in part)
+
+
+def _changes_files(nodes: Sequence[Node], depth: int = 0) -> bool:
+    """Whether some role makes, writes or deletes files in nodes."""
+    return any(_changes_file(node, depth) for node in nodes)
+
+
+def _changes_file(node: Node, depth: int) -> bool:
+    if isinstance(node, Call):
+        return node.kind in _CHANGES
+    if isinstance(node, Enter):
+        return depth < _DEEPEST and _changes_files(node.result.trace, depth + 1)
+    if isinstance(node, Branch):
+        return _changes_files((*node.then, *node.orelse), depth)
+    return isinstance(node, Loop | Try) and _changes_files((*node.body, *node.orelse), depth)
 
 
 def _fails(nodes: Sequence[Node]) -> bool:

@@ -57,11 +57,12 @@ class Result:
 
 @dataclass(slots=True, eq=False)
 class Enter:
-    """A call of a function of the project."""
+    """A call of a function of the project. ``starts``: processes are started that run it."""
 
     result: Result
     span: Span
     live: int = 15
+    starts: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from allranks.check.simulate.values import DIFFERS, EVERY, FILES, roles_where
+from allranks.check.simulate.values import EVERY, IDENTITY, RANK, roles_where
 from allranks.check.traces.nodes import Branch, Call, Enter, Exit, Loop, Node, Result, Span, Try
 
 Step: TypeAlias = tuple[str, str, Span]  # the function that calls, its file, and where
@@ -19,7 +19,7 @@ class Reach:
     - ``certain``: roles that reach it, if conditions that are the same on all ranks hold. ``may``: roles that can.
     - ``chain``: the calls from the entry. ``guard``: the nearest condition that holds for some roles only.
     - ``under``: the taint of the conditions on the way. ``collectives``: collectives of the entry before it.
-    - ``ordered``: on the way, one process is let in at a time.
+    - ``ordered``: on the way, one process is let in at a time. ``started``: on the way, processes are started.
     """
 
     call: Call
@@ -31,6 +31,7 @@ class Reach:
     under: int
     collectives: int
     ordered: bool
+    started: bool = False
 
     @property
     def everyone(self) -> bool:
@@ -46,6 +47,7 @@ class _Way:
     guard: Branch | None = None
     under: int = 0
     ordered: bool = False
+    started: bool = False
     symbol: str = ""
     path: str = ""
 
@@ -57,7 +59,7 @@ class Walk:
     root: Result
     collectives: int = 0
     reached: list[Reach] = field(default_factory=list)
-    _seen: set[tuple[int, int, int, bool, bool]] = field(default_factory=set)
+    _seen: set[tuple[int, int, int, bool, bool, bool]] = field(default_factory=set)
 
     def run(self) -> list[Reach]:
         """Return what the entry reaches, in order."""
@@ -97,12 +99,14 @@ class Walk:
                 way.under,
                 self.collectives,
                 way.ordered or call.ordered,
+                way.started,
             )
         )
 
     def _enter(self, node: Enter, way: _Way) -> None:
         certain, may = way.certain & node.live, way.may & node.live
-        key = (id(node.result), certain, may, way.ordered, way.guard is not None)
+        started = way.started or node.starts
+        key = (id(node.result), certain, may, way.ordered, way.guard is not None, started)
         if not may or key in self._seen:
             return
         self._seen.add(key)
@@ -110,13 +114,14 @@ class Walk:
         result = node.result
         chain = (*way.chain, step)
         inside = replace(way, certain=certain, may=may, chain=chain, symbol=result.symbol, path=result.path)
+        inside.started = started
         self._nodes(node.result.trace, inside)
 
     def _branch(self, node: Branch, way: _Way) -> None:
         separates = "T" in node.letters and "F" in node.letters
         sides = []
-        # Which files are there, all processes find alike; all else that differs, one may find alone.
-        alike = "TUD" if not node.taint & DIFFERS & ~FILES else "TU"
+        # What does not depend on who asks may be true for all: what they do then, they do at one time.
+        alike = "TUD" if not node.taint & (RANK | IDENTITY) else "TU"
         for nodes, wanted, sure in ((node.then, "TUD", alike), (node.orelse, "FUD", alike.replace("T", "F"))):
             inside = replace(
                 way,
@@ -145,6 +150,7 @@ class Walk:
         goes_round = roles_where(node.often, "TUD")
         inside = replace(way, certain=way.certain & goes_round, may=way.may & goes_round)
         self._nodes(node.body, inside)
+        way.under |= inside.under  # what it was left for
         self._nodes(node.orelse, way)
 
     def _try(self, node: Try, way: _Way) -> None:

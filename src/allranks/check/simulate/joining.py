@@ -1,0 +1,81 @@
+"""What is known of a value that is one of two: after a branch, a loop, or several returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from allranks.check.simulate.values import (
+    ANYTHING,
+    DIFFERS,
+    FILES,
+    ByRole,
+    Const,
+    Either,
+    Items,
+    Table,
+    Truth,
+    Unknown,
+    Value,
+    by_role,
+    made_of,
+    of_role,
+    options,
+    taint,
+)
+
+_MOST_OPTIONS = 6
+
+
+def join(one: Value, other: Value, also: int = 0) -> Value:
+    """Return what is known of a value that is one of two. ``also``: the taint of the condition that decides it."""
+    if one is other or one == other:
+        return one
+    if also & FILES and not _are_answers(one, other):
+        also = made_of(also)
+    if isinstance(one, ByRole) or isinstance(other, ByRole):
+        return by_role(join(of_role(one, role), of_role(other, role), also) for role in range(4))
+    if isinstance(one, Items) and isinstance(other, Items) and len(one.items) == len(other.items):
+        return Items(tuple(join(a, b, also) for a, b in zip(one.items, other.items, strict=True)), one.kind)
+    if isinstance(one, Table) and isinstance(other, Table):
+        return _join_tables(one, other, also)
+    every = tuple(dict.fromkeys((*options(one), *options(other))))
+    if not also & DIFFERS and len(every) <= _MOST_OPTIONS and any(not isinstance(v, Unknown) for v in every):
+        return Either(every)
+    both = taint(one) | taint(other) | also
+    return Unknown(both) if both else ANYTHING
+
+
+def _are_answers(one: Value, other: Value) -> bool:
+    """Whether two values are answers to a question: True, False, or what another answer left open."""
+    return all(isinstance(value, Const) and isinstance(value.value, bool) for value in (one, other))
+
+
+def join_all(values: Iterable[Value]) -> Value | None:
+    """Return what is known of a value that is one of several; None if there are none."""
+    found: Value | None = None
+    for value in values:
+        found = value if found is None else join(found, value)
+    return found
+
+
+def _join_tables(one: Table, other: Table, also: int) -> Table:
+    keys = dict.fromkeys([*(key for key, _ in one.items), *(key for key, _ in other.items)])
+    items = []
+    for key in keys:
+        a, b = one.get(key), other.get(key)
+        items.append((key, join(a, b, also) if a is not None and b is not None else (a or b or ANYTHING)))
+    return Table(tuple(items), open=True)
+
+
+def select(letters: Truth, then: Value, orelse: Value, also: int) -> Value:
+    """Return ``then`` for the roles for which a condition is true and ``orelse`` for the others. ``also``: the taint of
+    the condition."""
+    if then is orelse or then == orelse:
+        return then
+    if "U" not in letters and "D" not in letters and len(set(letters)) == 1:
+        return then if letters[0] == "T" else orelse
+    made = []
+    for role, letter in enumerate(letters):
+        a, b = of_role(then, role), of_role(orelse, role)
+        made.append(a if letter == "T" else b if letter == "F" else join(a, b, also if letter == "D" else 0))
+    return by_role(made)
