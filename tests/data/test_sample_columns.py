@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
+import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from blocks import Numbers, uneven
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +26,7 @@ from allranks import Dataset  # noqa: E402
 from allranks.data import streams  # noqa: E402
 from allranks.data.base import BadSample  # noqa: E402
 from allranks.data.block_columns import BlockColumns  # noqa: E402
+from allranks.data.plan import EpochPlan, choose_layout  # noqa: E402
 from allranks.data.sample_columns import SampleColumns, values_of  # noqa: E402
 from allranks.data.sources.columns import ArrowValues, TableRows, table_rows  # noqa: E402
 from allranks.data.sources.jsonl import _decode_columns, _decode_exactly  # noqa: E402
@@ -284,3 +288,17 @@ def test_values_of_columns() -> None:
     assert values_of([when]) == [when]
     assert SampleColumns({}, 3)[1] == {}
     assert orjson.loads(b"{}") == {}
+
+
+def test_nobody_waits_for_blocks_that_a_closed_pool_has_dropped() -> None:
+    """The thread of a loader that is closed in the middle of an epoch ends."""
+    index = uneven(200)
+    plan = EpochPlan(index, choose_layout(index, global_batch=4, seed=0, shuffle=True, streams=1), 0)
+    pool, free = ThreadPoolExecutor(1), threading.Event()
+    pool.submit(free.wait, 60)
+    stream = streams.SampleStream(plan, 0, reader=Numbers(index), pool=pool)
+    stream.prefetch_blocks(np.arange(50))
+    pool.shutdown(wait=False, cancel_futures=True)
+    free.set()
+    with pytest.raises(CancelledError):
+        stream.locate_samples(np.arange(50))
