@@ -1,10 +1,15 @@
-"""How the project's scripts start its programs: by a launcher or as one process, on how many nodes. Pure."""
+"""How the project's scripts start its programs: by a launcher or as one process, on how many nodes. Pure.
+
+The text is that of strangers: each pattern looks at a character a bounded number of times, however often its words are
+repeated. A pattern that has ``*`` in its middle ends at the next place where it could begin.
+"""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -14,16 +19,18 @@ from allranks.check.sources.source import is_test
 _LAUNCHER = re.compile(
     r"torchrun|torch\.distributed|torch_xla|\baccelerate\b|deepspeed|\bsrun\b|\bmpirun\b|\bmpiexec\b|horovodrun|jsrun|aprun"
     r"|#SBATCH|#PBS|#BSUB|\bsbatch\b|\bray\b|composer|fabric run|lightning run|colossalai|allranks run|nproc|dist_train"
-    r"|(?:spawn|launch)\w*\.py|MASTER_ADDR|WORLD_SIZE|\bRANK=|xargs|parallel|gcloud|kubectl"
+    r"|(?:spawn|launch)(?:(?!spawn|launch)\w)*\.py|MASTER_ADDR|WORLD_SIZE|\bRANK=|xargs|parallel|gcloud|kubectl"
 )
 _PLAIN = re.compile(r"\bpython[\d.]*\s+(?:-[uBOE]+\s+)*(?:(?P<path>[\w./-]+\.py)\b|-m\s+(?P<module>[\w.]+))")
-_ANY = re.compile(r"(?P<path>[\w./-]+\.py)\b")
+_PATH = r"(?<![\w./-])(?P<path>[\w./-]+\.py)\b"
+_ANY = re.compile(_PATH)
 # What starts several processes of the program that comes next, unless it is told that one is enough.
 _TOGETHER = re.compile(
     r"(?:\btorchrun|-m\s+torch\.distributed\.(?:launch|run)|\baccelerate\s+launch|\bdeepspeed|\bhorovodrun|\bmpirun|\bmpiexec"
-    r"|\bcomposer|\bcolossalai\s+run|\bpython\d?\s+\S*(?:spawn|launch)\w*\.py)\s"
-    r"(?P<options>[^;&|`]*?)(?:(?<=\s)-m\s+(?P<module>[\w.]+)|(?P<path>[\w./-]+\.py)\b)"
+    r"|\bcomposer|\bcolossalai\s+run|\bpython\d?\s+\S*(?<!\w)(?=\w*(?:spawn|launch))\w+\.py)\s"
 )
+# Where its options end: at the program, or with the command.
+_AFTER_OPTIONS = re.compile(rf"(?<=\s)-m\s+(?P<module>[\w.]+)|{_PATH}|[;&|`]")
 _BUT_ONE = re.compile(
     r"--?(?:nproc[-_]per[-_]node|num[-_]processes|np|n|num[-_]gpus|nproc|world[-_]size|num[-_]proc)[=\s]+[\"']?1(?![\d.])"
 )
@@ -32,13 +39,13 @@ _ONE_NODE = re.compile(r"--?(?:nnodes|num[-_]machines|num[-_]nodes)[=\s]+[\"']?1
 _NUMBERED = re.compile(r"--?(?:node|machine)[-_]rank[=\s]+(?![\"']?0(?![\d.]))")
 # A job of SLURM, or a step of one, on several nodes.
 _JOB = re.compile(r"#SBATCH\s+(?:-N|--nodes)[=\s]*(?!1(?![\d-]))")
-_STEP = re.compile(r"\bsrun\b[^\n|;&]*?\s(?:-N|--nodes)[=\s]*(?!1(?![\d-]))")
+_STEP = re.compile(r"\bsrun\b(?:(?!\bsrun\b)[^\n|;&])*?\s(?:-N|--nodes)[=\s]*(?!1(?![\d-]))")
 _CALLED = re.compile(r"(?i)multi[-_]?node")
 # Whoever writes one of these thinks of several machines, unless he says that there is one, or that this is the first.
 _NODES = re.compile(
     rb"(?i)(?:nnodes|num_nodes|num_machines|SLURM_JOB_NUM_NODES)(?!(?:\s*[=:]|[ \t])\s*[\"']?1(?![\d.:]))"
     rb"|(?:node_rank|machine_rank)(?!(?:\s*[=:]|[ \t])\s*[\"']?0(?![\d.]))"
-    rb"|(?:#SBATCH|\bsrun\b[^\n|;&]*?)\s(?:(?-i:-N)|--nodes)(?![=\s]*1(?![\d-]))"
+    rb"|(?:#SBATCH|\bsrun\b(?:(?!\bsrun\b)[^\n|;&])*?)\s(?:(?-i:-N)|--nodes)(?![=\s]*1(?![\d-]))"
     rb"|SLURM_NODEID|SLURM_(?:JOB_)?NODELIST|hostfile|multi-?_?nodes?\b|submitit"
 )
 # Whoever writes one of these in a script or on a page starts processes himself. What SLURM or PBS runs as a job is one.
@@ -57,14 +64,27 @@ _SHELLS, _COMMAND = (b"os.system(", b"subprocess."), re.compile(rb"\b(?:os\.syst
 # What stands in each command of a launcher.
 _STARTERS = re.compile(
     rb"torchrun|torch\.distributed\.(?:launch|run)|accelerate|deepspeed|horovodrun|mpirun|mpiexec|composer|colossalai"
-    rb"|(?:spawn|launch)\w*\.py"
+    rb"|(?:spawn|launch)(?:(?!spawn|launch)\w)*\.py"
 )
 _JOINED = re.compile(r"\\\r?\n")
-_SET = re.compile(r"(?<![\w$-])(?P<name>\w+)=[\"']?(?P<value>[^\s\"';]*\.py)\b")
+_SET = re.compile(r"(?<![\w$-])(\w+)=[\"']?")
+_VALUE, _WORD = re.compile(r"[^\s\"';]*\.py\b"), re.compile(r"[^\s\"';]+")
 _USED = re.compile(r"[\"']?\$\{?(?P<name>\w+)\}?[\"']?")
 _NUMBER = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=[\"']?(\d+)[\"']?[ \t]*(?:#.*)?$", re.MULTILINE)
 _KNOWN_START = re.compile(r"^(?:\$\{?\w+\}?/)+")
 _OPTION = re.compile(r"(?<![\w-])--?([A-Za-z][\w-]*)")
+
+
+# Of a variable that a script sets to more programs, the others are not put in its place.
+MOST_PROGRAMS = 100
+
+
+class _Command(NamedTuple):
+    """What a launcher is told to start, with which options of its own; the options of the program come at ``end``."""
+
+    program: str
+    options: str
+    end: int
 
 
 class Options(NamedTuple):
@@ -125,9 +145,9 @@ class Launches:
         """The programs that scripts and pages start, and say each time that there is one node (``--nnodes=1``)."""
         said: dict[bool, set[str]] = {True: set(), False: set()}
         for text in self._texts:
-            for match in text.launches():
-                one = _ONE_NODE.search(match["options"]) and not _NUMBERED.search(match["options"])
-                said[bool(one)] |= self._meant(_program(match), text.path)
+            for command in text.launches():
+                one = _ONE_NODE.search(command.options) and not _NUMBERED.search(command.options)
+                said[bool(one)] |= self._meant(command.program, text.path)
         return frozenset(said[True] - said[False])
 
     @cached_property
@@ -164,7 +184,14 @@ class Launches:
             if path in self._programs:
                 return {path}
         tail = "/" + plain.lstrip("./")
-        return {path for path in self._programs if path.endswith(tail)}
+        return {path for path in self._by_name.get(posixpath.basename(plain), ()) if path.endswith(tail)}
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path in self._programs:
+            found.setdefault(posixpath.basename(path), []).append(path)
+        return found
 
 
 class _Text:
@@ -187,7 +214,7 @@ class _Text:
                 yield _program(match), True
             elif program := _by_itself(command):
                 yield program, True
-            elif _SET.search(command) is None:
+            elif not any(_set_to_programs(command)):
                 yield from ((found["path"], False) for found in _ANY.finditer(command))
 
     def together(self) -> Iterator[str]:
@@ -200,8 +227,8 @@ class _Text:
         is started plainly only in a script without launchers."""
         plain = not self._page and not self._tells
         for command in (part for line in self._counted for part in re.split(r"[;&|`]", line)):
-            for match in _TOGETHER.finditer(command):
-                yield _program(match), _options(command[match.end() :]), _is_once(match["options"])
+            for started in _commands(command):
+                yield started.program, _options(command[started.end :]), _is_once(started.options)
             by_hand = _PLAIN.search(command.partition("#")[0]) if plain else None
             if by_hand is not None:
                 yield _program(by_hand), _options(command[by_hand.end() :]), True
@@ -213,10 +240,10 @@ class _Text:
             for line in self._lines:
                 yield from _on_nodes(line if self._page else line.partition("#")[0], job=job)
 
-    def launches(self) -> Iterator[re.Match[str]]:
+    def launches(self) -> Iterator[_Command]:
         """Yield the commands of launchers."""
         if self._tells:
-            yield from (match for line in self._lines for match in _TOGETHER.finditer(line))
+            yield from (command for line in self._lines for command in _commands(line))
 
     @cached_property
     def _tells(self) -> bool:
@@ -243,9 +270,7 @@ def _on_nodes(command: str, *, job: bool) -> Iterator[str]:
     for part in re.split(r"[;&|]", command):
         if job or _STEP.search(part):
             yield from (match["path"] for match in _ANY.finditer(part))
-        for match in _TOGETHER.finditer(part):
-            if _MORE_NODES.search(match["options"]):
-                yield _program(match)
+        yield from (started.program for started in _commands(part) if _MORE_NODES.search(started.options))
 
 
 def by_launchers(sources: Mapping[str, bytes]) -> bool:
@@ -275,8 +300,26 @@ def _meets_here(raw: bytes) -> bool:
 
 def _launched(command: str) -> Iterator[tuple[str, bool]]:
     """Yield the programs behind the launchers of a command, and whether each is started once, on one node."""
-    for match in _TOGETHER.finditer(command):
-        yield _program(match), _is_once(match["options"])
+    for started in _commands(command):
+        yield started.program, _is_once(started.options)
+
+
+def _commands(text: str) -> Iterator[_Command]:
+    """Yield the commands of launchers, each character looked at once: a launcher before the end of the last command is
+    a part of it, and where no program follows one, none follows the others up to the end of that command."""
+    end = without = 0
+    for launcher in _TOGETHER.finditer(text):
+        start = launcher.end()
+        if launcher.start() < end or start <= without:
+            continue
+        found = _AFTER_OPTIONS.search(text, start)
+        if found is None:
+            return
+        if found.lastgroup is None:
+            without = found.start()
+        else:
+            end = found.end()
+            yield _Command(_program(found), text[start : found.start()], end)
 
 
 def _is_once(options: str) -> bool:
@@ -292,21 +335,39 @@ def _by_itself(command: str) -> str:
 def _counted(text: str) -> str:
     """Return a script with the numbers in the place of the variables that are set to one, and nowhere else."""
     found = dict(_NUMBER.findall(text))
-    sure = {name for name in found if len(re.findall(rf"(?<![\w$-]){name}=", text)) == 1}
+    times = Counter(re.findall(r"(?<![\w$-])(\w+)=", text))
+    sure = {name for name in found if times[name] == 1}
     return _USED.sub(lambda used: found[used["name"]] if used["name"] in sure else used[0], text)
 
 
 def _filled(text: str) -> list[str]:
     """Return the lines of a text that may name a program; one that has a variable which is set to programs there, once
     with each of these."""
-    values: dict[str, list[str]] = {}
-    for named in _SET.finditer(text):
-        values.setdefault(named["name"], []).append(_KNOWN_START.sub("", named["value"]))
+    values: dict[str, dict[str, None]] = {}
+    for name, value in _set_to_programs(text):
+        programs = values.setdefault(name, {})
+        if len(programs) < MOST_PROGRAMS:
+            programs[_KNOWN_START.sub("", value)] = None
     lines = (filled for line in text.splitlines() for filled in _with_programs(line, values))
     return [line for line in lines if ".py" in line or "-m" in line]
 
 
-def _with_programs(line: str, values: Mapping[str, list[str]]) -> list[str]:
+def _set_to_programs(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each variable that a text sets to a program, and that program, each character looked at once: a word that
+    names none names none from a later variable on (``a=b=c``)."""
+    end = without = 0
+    for variable in _SET.finditer(text):
+        start = variable.end()
+        if variable.start() < end or start <= without:
+            continue
+        if found := _VALUE.match(text, start):
+            end = found.end()
+            yield variable[1], found[0]
+        else:
+            without = word.end() if (word := _WORD.match(text, start)) else start
+
+
+def _with_programs(line: str, values: Mapping[str, Collection[str]]) -> list[str]:
     for match in _USED.finditer(line):
         if programs := values.get(match["name"]):
             return [line[: match.start()] + program + line[match.end() :] for program in programs]
