@@ -81,6 +81,8 @@ def judge(
         code = python_of(path, raw)
         if isinstance(code, str):
             broken[path] = code
+        elif "::" in path and not is_text(path):
+            broken[path] = "its name contains ::, as the names of functions do here, and no module can be called so"
         else:
             sources[path] = code
     programs = {path: raw for path, raw in sources.items() if not is_text(path)}

@@ -24,6 +24,9 @@ from allranks.check.summaries.summary import Summary, dump, load
 from allranks.check.tree.syntax import calls_of
 from allranks.findings import Finding, Place
 
+# Branches of one statement. The longest chain in 392 projects of others has 65.
+MOST_BRANCHES = 300
+
 
 class Keys(NamedTuple):
     """Under which the parts of what is known of a file are kept."""
@@ -56,11 +59,11 @@ class Parsed:
     summary: Summary | None
     file: File | None = None
     why: Unreadable | None = None
+    packed: bytes = b""
 
     def kept_summary(self) -> tuple[bytes, bytes]:
         """Return the summary for a cache: its key and its bytes."""
-        packed = b"" if self.summary is None else dump(self.summary)
-        return keys_of(self.path, self.raw).summary, packed
+        return keys_of(self.path, self.raw).summary, self.packed
 
     def kept_findings(self) -> tuple[bytes, bytes]:
         """Return what the local rules find, for a cache: its key and its bytes."""
@@ -113,10 +116,26 @@ def parsed(path: str, raw: bytes) -> Parsed:
     tree = parse(text)
     if isinstance(tree, Unreadable):
         return Parsed(path, raw, None, why=tree)
+    file = File(path, text, tree)
+    if (branches := most_branches(file)) > MOST_BRANCHES:
+        why = f"one statement has {branches:,} branches (elif or case), more than the {MOST_BRANCHES} that are followed"
+        return Parsed(path, raw, None, why=Unreadable(why))
     try:
-        return Parsed(path, raw, lower(tree), File(path, text, tree))
-    except RecursionError:
+        summary = lower(tree)
+        return Parsed(path, raw, summary, file, packed=dump(summary))
+    except (RecursionError, ValueError):  # ValueError: of marshal
         return Parsed(path, raw, None, why=Unreadable("nested too deeply to be checked"))
+
+
+def most_branches(file: File) -> int:
+    """Return how many branches the longest chain of ``elif``, or of ``case``, has: each is followed into all after it,
+    so that the work grows with the square."""
+    cases = [len(match.cases) for match in file.kinds.get(ast.Match, ()) if isinstance(match, ast.Match)]
+    depth: dict[ast.AST, int] = {}
+    for test in reversed(file.kinds.get(ast.If, [])):  # level by level: what is below comes first now
+        below = test.orelse if isinstance(test, ast.If) else []
+        depth[test] = 1 + (depth.get(below[0], 0) if len(below) == 1 else 0)
+    return max([0, *cases, *depth.values()])
 
 
 def _unreadable(path: str, why: Unreadable) -> Finding:

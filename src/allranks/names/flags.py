@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import pkgutil
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 
 @cache
@@ -17,6 +17,7 @@ def xla_flags() -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(v for v, bit in zip(versions, bits, strict=True) if bit == "1") for name, bits in words[1:]}
 
 
+@lru_cache(4096)
 def nearest_flag(flag: str) -> str | None:
     """Return the most similar flag of the newest jaxlib; None if no flag is similar."""
     known = xla_flags()

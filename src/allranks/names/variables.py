@@ -7,6 +7,7 @@ torch 2.1 and 2.6 read. This list is the only one in the house.
 from __future__ import annotations
 
 import difflib
+from functools import lru_cache
 
 _WORDS = {
     "JAX_": """
@@ -179,6 +180,7 @@ PLUGINS = ("NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_SHIMNET_", "NCCL_OFI_",
 IMAGES = ("JAX_VERSION", "NCCL_VERSION", "TORCH_VERSION")
 
 
+@lru_cache(4096)
 def nearest_variable(name: str) -> str | None:
     """Return the known variable with the most similar name; None if no name is similar."""
     known = [one for names in NAMES.values() for one in names]

@@ -79,7 +79,10 @@ def _related(report: Report, notes: tuple[Note, ...]) -> Iterator[dict[str, Any]
 
 def _location(report: Report, place: Place) -> dict[str, Any]:
     return {
-        "physicalLocation": {"artifactLocation": {"uri": quote(place.path)}, "region": _sarif_region(report, place)}
+        "physicalLocation": {
+            "artifactLocation": {"uri": quote(place.path, errors="surrogateescape")},
+            "region": _sarif_region(report, place),
+        }
     }
 
 
@@ -97,7 +100,10 @@ def _sarif_region(report: Report, place: Place) -> dict[str, int]:
 
 def _change(report: Report, edit: Edit) -> dict[str, Any]:
     replacement = {"deletedRegion": _sarif_region(report, edit.place), "insertedContent": {"text": edit.text}}
-    return {"artifactLocation": {"uri": quote(edit.place.path)}, "replacements": [replacement]}
+    return {
+        "artifactLocation": {"uri": quote(edit.place.path, errors="surrogateescape")},
+        "replacements": [replacement],
+    }
 
 
 def _in_notebook(report: Report, place: Place) -> bool:

@@ -18,7 +18,7 @@ from allranks.check.sources.logical import Comment, Logical, logical_lines, spli
 from allranks.check.sources.source import module_name
 from allranks.findings import Edit, Finding, Fix, Place
 
-MENTION = re.compile(rb"#[^\n]*(?:(?i:allranks):|(?i:noqa):[^\n]*(?i:AR)\d)")
+MENTION = re.compile(rb"#[^\n#]*(?:(?i:allranks):|(?i:noqa):(?:(?!(?i:noqa):)[^\n])*(?i:AR)\d)")
 _OURS = re.compile(
     r"#\s*allranks:\s*(?P<word>[a-z-]+)\s*(?P<list>\[(?P<codes>[^\]#]*)(?P<end>\])?)?[^#]*", re.IGNORECASE
 )

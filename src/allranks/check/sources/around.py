@@ -9,7 +9,9 @@ from functools import cached_property
 from allranks.check.project.modules import Modules
 from allranks.check.sources.source import is_test
 
-_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]*))", re.M)
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]{,20000}\)|[^\n]*)|import[ \t]+([^\n]*))", re.M
+)
 _NAME = re.compile(r"[\w.]+")
 
 

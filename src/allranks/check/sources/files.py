@@ -81,7 +81,13 @@ class Walk:
                     continue
                 if folder_too:
                     deeper.append((path, ignores))
-                elif entry.is_file() and not (entry.is_symlink() and self._has_own_name(path)):
+                    continue
+                try:
+                    wanted = entry.is_file() and not (entry.is_symlink() and self._has_own_name(path))
+                except OSError as error:  # of a link to itself
+                    failed[path] = _reason(error)
+                    continue
+                if wanted:
                     yield path
             waiting += reversed(deeper)
 

@@ -10,7 +10,7 @@ from typing import Any
 from allranks.report.base import Cell
 
 # Not Python, but IPython: `%time x`, `!pip install`, `x = !ls`, `model?`. `pass` in their place.
-_MAGIC = re.compile(r"^\s*(?:[%!?]|[\w.]+\?{1,2}\s*$|[\w., ]+=\s*[%!])")
+_MAGIC = re.compile(r"\s*+(?:[%!?]|[\w.]++\?{1,2}\s*$|[\w., ]++=\s*[%!])")
 _OTHER_LANGUAGE = re.compile(r"^\s*%%(?!time|timeit|capture|prun)\w+")
 
 

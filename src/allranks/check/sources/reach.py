@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 _IMPORT = re.compile(
     rb"^[ \t]*(?:import[ \t]+(?P<modules>[\w., \t]+)"
-    rb"|from[ \t]+(?P<base>[\w.]+)[ \t]+import[ \t]*(?P<names>\([^)]*\)|[^\n#]*))",
+    rb"|from[ \t]+(?P<base>[\w.]+)[ \t]+import[ \t]*(?P<names>\([^)]{,20000}\)|[^\n#]*))",
     re.MULTILINE,
 )
 _AS = re.compile(rb"\s+as\s+\w+|#[^\n]*")

@@ -15,7 +15,8 @@ _NAME = rf"(?P<name>(?:{'|'.join(NAMES)})[A-Z0-9_]+)"
 _FLAG = re.compile(r"--(?P<name>xla_[a-z0-9_]+)")
 # Before a name that is given to a process: `export`, `env`, `docker run -e`, `mpirun -x`, `srun --export=ALL,`.
 _GIVEN = re.compile(
-    rf"(?:\b(?:export|setenv|ENV|env)\s(?:[^#;&|]*\s)?|(?:-e|-x|--env)[\s=]\s*|--export=(?:[^\s#]*,)?)[\"']?{_NAME}\s?(?:=|(?<=\s))"
+    rf"(?:\b(?:export|setenv|ENV|env)\s(?:(?:(?!\b(?:export|setenv|ENV|env)\s)[^#;&|])*\s)?"
+    rf"|(?:-e|-x|--env)[\s=]\s*|--export=(?:(?:(?!--export=)[^\s#])*,)?)[\"']?{_NAME}\s?(?:=|(?<=\s))"
 )
 _BEFORE = re.compile(rf"^\s*(?:\w+=\S*\s+)*{_NAME}=(?:\"[^\"]*\"|'[^']*'|\S*)\s+(?:\w+=\S*\s+)*[\w./$\"{{(\\]")
 _ALONE = re.compile(rf"^\s*(?:-\s+)?{_NAME}=")
@@ -23,7 +24,7 @@ _KEY = re.compile(rf"^\s*(?:-\s+)?[\"']?{_NAME}[\"']?\s*:(?:\s|$)")
 _NAMED = re.compile(rf"^\s*(?:-\s+)?name:\s*[\"']?{_NAME}[\"']?\s*$")
 _LISTED = re.compile(rf"^\s*-\s+[\"']?{_NAME}=")
 _COMMENT = re.compile(r"(?:^|\s)#(?!\s*allranks:).*")
-_LEFT = re.compile(r"#\s*allranks:\s*ignore\[[^\]]*\bAR604\b")
+_LEFT = re.compile(r"#\s*allranks:\s*ignore\[[^\[\]]*\bAR604\b")
 
 
 class Setting(NamedTuple):

@@ -76,7 +76,7 @@ _OPTION = re.compile(r"(?<![\w-])--?([A-Za-z][\w-]*)")
 
 
 # Of a variable that a script sets to more programs, the others are not put in its place.
-MOST_PROGRAMS = 100
+MOST_PROGRAMS = 30
 
 
 class _Command(NamedTuple):

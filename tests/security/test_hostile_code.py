@@ -1,0 +1,83 @@
+"""Code of strangers does not stop `allranks check`: a hostile file costs seconds, and the others are checked."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HONEST = "import torch.distributed as dist\n\nif dist.get_rank() == 0:\n    dist.barrier()\n"
+LIMIT_S = 300  # of a busy machine; before the patterns were linear, one of these files took more than that
+
+
+def repeated(word: str, size: int = 100_000) -> str:
+    return word * (size // len(word))
+
+
+LAUNCHES = {
+    f"launch{number}.{ending}": text
+    for number, word in enumerate(["torchrun ", "srun ", "launch", "python ", "python launch", "/", "a="])
+    for ending, text in {
+        "sh": repeated(word),
+        "md": "torchrun x.py\n" + repeated(word),
+        "py": f"import os\nos.system('{repeated(word)}')\n",
+    }.items()
+} | {
+    "variables.sh": "torchrun x.py\n" + "".join(f"A{i}=1\n" for i in range(20_000)),
+    "programs.sh": "torchrun x.py\n" + "".join(f"X=a{i}.py\n" for i in range(5_000)) + "$X\n" * 5_000,
+}
+
+
+def found(folder: Path, files: dict[str, str]) -> list[str]:
+    """Return the findings, a line each, of `allranks check` on hostile files and one honest file."""
+    (folder / "pyproject.toml").write_text("")
+    for name, text in {"honest.py": HONEST, **files}.items():
+        (folder / name).write_text(text)
+    command = [sys.executable, "-m", "allranks", "check", ".", "--no-cache", "--output-format", "concise"]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S)
+    assert "Traceback" not in ended.stderr, ended.stderr
+    assert any(line.startswith("honest.py:4:5: AR201") for line in ended.stdout.splitlines()), ended.stdout
+    return ended.stdout.splitlines()
+
+
+def test_repeated_words_of_launchers_take_linear_time(tmp_path: Path) -> None:
+    found(tmp_path, LAUNCHES)
+
+
+def test_comments_scripts_and_notebooks_take_linear_time(tmp_path: Path) -> None:
+    words = ["#", "#noqa:", "# allranks: ignore[", "export ", "--export=", "from a import (\n"]
+    files = {
+        f"words{number}.py": f'"""\n#{repeated(word)}"""\n#{repeated(word)}\n' for number, word in enumerate(words[:5])
+    }
+    files |= {f"words{number}.sh": f"NCCL_X=1 python train.py\n{repeated(word)}" for number, word in enumerate(words)}
+    files |= {"imports.py": f'"""\n{repeated(words[-1])}"""\n'}
+    files |= {"blanks.ipynb": json.dumps({"cells": [{"cell_type": "code", "source": " " * 100_000}]})}
+    found(tmp_path, files)
+
+
+def test_one_bad_file_is_one_finding(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    files = {
+        "calls.py": f"x = a{'()' * 3_000}\n",
+        "cases.py": "match x:\n" + "".join(f"    case {number}:\n        pass\n" for number in range(3_000)),
+        "elifs.py": "if x: pass\n" + "".join(f"elif x == {number}: pass\n" for number in range(900)),
+        "minus.py": f"x = {'-' * 50_000}1\n",
+        "parentheses.py": f"x = {'(' * 5_000}{')' * 5_000}\n",
+        "a::b.py": HONEST,
+        "lists.ipynb": '{"cells": ' + "[" * 100_000,
+    }
+    lines = found(tmp_path, files)
+    for name in (*files, "loop.py"):
+        assert [line.split()[1] for line in lines if line.startswith(f"{name}:")] == ["AR900"], (name, lines)
+
+
+def test_sarif_holds_names_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / os.fsdecode(b"\xff\x1b.py")).write_text("x = (\n")
+    (tmp_path / "honest.py").write_text(HONEST)
+    report = tmp_path / "report.sarif"
+    command = [sys.executable, "-m", "allranks", "check", ".", "--output-format", "sarif", "--output-file", str(report)]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S)
+    assert ended.returncode == 1, ended.stderr
+    results = json.loads(report.read_text())["runs"][0]["results"]
+    assert sorted(result["ruleId"] for result in results) == ["AR201", "AR900"]
