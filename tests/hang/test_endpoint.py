@@ -23,13 +23,12 @@ def test_only_sockets_of_ended_ranks_are_removed(tmp_path: Path, monkeypatch: py
     for rank, pid in (here, elsewhere, dead):
         one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         one.bind(str(tmp_path / f"job.{rank}.{pid}"))
-        (tmp_path / f"job.{rank}.{pid}.stacks").touch()
         one.listen()
         sockets.append(one)
     sockets[2].close()
     assert [(one.rank, one.pid) for one in endpoint.known_addresses()] == [here, elsewhere]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        f"job.{rank}.{pid}{end}" for rank, pid in (here, elsewhere) for end in ("", ".stacks")
+        f"job.{rank}.{pid}" for rank, pid in (here, elsewhere)
     )
     for one in sockets:
         one.close()

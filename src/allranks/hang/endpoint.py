@@ -30,11 +30,6 @@ class Address:
     rank: int
     pid: int
 
-    @property
-    def stacks(self) -> Path:
-        """The path of the file for the rank's stacks when the rank holds the GIL for too long."""
-        return self.path.with_name(f"{self.path.name}.stacks")
-
 
 def socket_folder() -> Path:
     """Return the folder of the sockets, which is the same for all processes of a user whatever TMPDIR is.
@@ -72,7 +67,6 @@ def known_addresses() -> list[Address]:
             found.append(address)
         elif _is_socket(path):
             address.path.unlink(missing_ok=True)
-            address.stacks.unlink(missing_ok=True)
     return sorted(found, key=lambda address: (address.job, address.rank))
 
 
@@ -139,7 +133,6 @@ class Endpoint:
     def close(self) -> None:
         self._sock.close()
         self.at.path.unlink(missing_ok=True)
-        self.at.stacks.unlink(missing_ok=True)
 
     def _serve_client(self, channel: socket.socket) -> None:
         with channel:

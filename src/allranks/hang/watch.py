@@ -8,7 +8,6 @@ stopped), ``allranks-look`` reports that.
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import random
 import signal
@@ -18,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from allranks import agent
 from allranks.errors import AllranksError, StoreError
@@ -99,8 +98,8 @@ class Watch:
         self._slow: dict[int, Straggler] = {}
         self._wait_count = WaitCount()
         self._control: Any = agent.load("allranks_agent_control")
+        self._c_stacks: Any = agent.load("allranks_agent_stacks")
         self._endpoint: endpoint.Endpoint | None = None
-        self._dump: BinaryIO | None = None
         self._job = ""
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)  # so that ``stop`` waits for no look
         self._threads = [
@@ -113,8 +112,8 @@ class Watch:
             watch_first_step()
         mine = f"{os.getpid():x}{time.time_ns():x}"[-12:]
         self._job = self._world.store.claim("hang/job", mine.encode()).decode()
+        self._c_stacks.register()
         self._open_endpoint()
-        self._arm_stack_timer()
         self._listener.at_end(self.stop)
         for thread in self._threads:
             thread.start()
@@ -125,7 +124,6 @@ class Watch:
         os.write(self._woken, b"1")
         for thread in self._threads:
             thread.join(_LEAVING)
-        faulthandler.cancel_dump_traceback_later()
         if self._endpoint is not None:
             self._endpoint.close()
 
@@ -182,7 +180,6 @@ class Watch:
                 with self._looking:
                     self._heartbeat = self._training_thread.heartbeat()
                 self._count_waits()
-                self._arm_stack_timer()
                 self._check_store()
 
     def _count_waits(self) -> None:
@@ -193,14 +190,6 @@ class Watch:
             agent.load().report(
                 "waits", samples=count.samples, waits=count.waits, begun=count.begun, period=self._every
             )
-
-    def _arm_stack_timer(self) -> None:
-        """Arm a timer in C that writes all stacks if this thread does not run again in time, e.g. without the GIL."""
-        if self._dump is not None:
-            if self._dump.tell():
-                self._dump.seek(0)
-                self._dump.truncate()
-            faulthandler.dump_traceback_later(max(1.0, 0.9 * self._settings.limits.shortest), file=self._dump)
 
     def _check_store(self) -> None:
         """Report a hang that the heartbeat thread cannot report: the store does not answer, and this rank is stuck."""
@@ -260,25 +249,29 @@ class Watch:
             self._end_job(case)
 
     def _with_dumps(self, case: HangCase) -> HangCase:
-        """Return the case with the stacks that C wrote for ranks of this machine that do not answer.
+        """Return the case with the stacks that C writes, on a signal, for ranks of this machine that do not answer.
 
         These stacks are newer than the last snapshots of those ranks.
         """
-        seen, snapshots = list(case.seen), dict(case.snapshots)
-        for rank in case.diagnosis.culprits:
-            pid, heartbeat = self._listener.near.get(rank), case.seen[rank].heartbeat
-            if pid is None or heartbeat is None or rank in case.snapshots:
+        seen, snapshots, states = list(case.seen), dict(case.snapshots), self._process_states()
+        mute = {
+            rank: pid
+            for rank in case.diagnosis.culprits
+            if (pid := self._listener.near.get(rank)) and rank not in snapshots and states[rank] not in _MUTE_STATES
+        }
+        texts = self._c_stacks.read(mute.values())
+        for rank, pid in mute.items():
+            heartbeat = seen[rank].heartbeat
+            if heartbeat is None or pid not in texts:
                 continue
-            path = endpoint.socket_name(self._job, rank, pid).stacks
-            if path.exists() and (text := path.read_text(errors="replace")):
-                frames = stacks.threads_of_dump(text)[-1]
-                phase, what = classify_stack(frames)
-                since = case.when - heartbeat.when
-                heartbeat = replace(
-                    heartbeat, phase=phase, what=what, where=innermost_users_line(frames), kernel="", since=since
-                )
-                seen[rank] = replace(seen[rank], heartbeat=heartbeat, is_written=True)
-                snapshots[rank] = RankSnapshot(heartbeat, stacks.format_dump(frames), {}, {})
+            frames = stacks.threads_of_dump(texts[pid])[-1]
+            phase, what = classify_stack(frames)
+            since = case.when - heartbeat.when
+            heartbeat = replace(
+                heartbeat, phase=phase, what=what, where=innermost_users_line(frames), kernel="", since=since
+            )
+            seen[rank] = replace(seen[rank], heartbeat=heartbeat, is_written=True)
+            snapshots[rank] = RankSnapshot(heartbeat, stacks.format_dump(frames), {}, {})
         return replace(case, seen=tuple(seen), snapshots=snapshots)
 
     def _end_job(self, case: HangCase) -> None:
@@ -325,7 +318,6 @@ class Watch:
         try:
             at = endpoint.socket_name(self._job, self._world.rank, os.getpid())
             self._endpoint = endpoint.Endpoint(at, self._answer_question)
-            self._dump = at.stacks.open("wb+", buffering=0)
         except (AllranksError, OSError) as error:
             write_stderr(f"rank {self._world.rank}: allranks doctor job cannot query this rank: {error}")
 

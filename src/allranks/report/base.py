@@ -165,7 +165,7 @@ def summary(report: Report) -> str:
     if (right := report.right_of_100()) is not None:
         text += f"\nIn unread code {right} of 100 such findings were right (--precision 0.7 shows surer ones)."
         if others := sum(1 for finding in report.findings if report.precision(finding) is None):
-            text += f" Not measured: the rules of {count(others, 'finding')}."
+            text += f" Not measured: {count(others, 'finding')}."
     if report.hidden:
         text += f"\n{count(report.hidden, 'finding')} known to the baseline, not shown."
     if report.allowed:
