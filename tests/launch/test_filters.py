@@ -56,6 +56,14 @@ def test_before_a_failure_all_is_shown_and_after_it_a_little_of_the_others() -> 
     assert limit.count() == "10 more lines of [1-2] after the failure"
 
 
+def test_the_report_of_a_hang_is_shown_whole_after_the_failure() -> None:
+    limit = PeerLimit()
+    limit.start(0)
+    report = [f"allranks: {number}".encode() for number in range(SHOWN + 5)]
+    assert limit.visible(1, report) == report
+    assert limit.count() == ""
+
+
 def test_without_hidden_lines_there_is_no_report() -> None:
     limit = PeerLimit()
     limit.start(0)

@@ -50,6 +50,9 @@ def text_without_rank(rank: int, line: str) -> str:
     return without_rank(rank, [line.encode(errors="backslashreplace")])[0].decode(errors="replace")
 
 
+_REPORT = b"allranks: "
+
+
 class PeerLimit:
     """Limit how many lines of the other ranks are shown after one rank has failed.
 
@@ -73,13 +76,14 @@ class PeerLimit:
     def visible(self, rank: int, lines: list[bytes], waiting: Container[bytes] = ()) -> list[bytes]:
         """Return the lines that are to be shown, of the next lines of a rank.
 
-        A line that is also in ``waiting`` (lines of other ranks that wait to be merged) is always shown.
+        A line that is also in ``waiting`` (lines of other ranks that wait to be merged) is always shown, and so are
+        our own lines: the report of a hang ends the job, and may be read after its end has begun.
         """
         if self.is_unlimited(rank):
             return lines
         shown = []
         for line in lines:
-            is_new = line not in waiting
+            is_new = line not in waiting and not line.startswith(_REPORT)
             if is_new and self._shown[rank] == SHOWN:
                 self._hidden[rank] += 1
                 continue
