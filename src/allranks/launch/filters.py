@@ -76,8 +76,8 @@ class PeerLimit:
     def visible(self, rank: int, lines: list[bytes], waiting: Container[bytes] = ()) -> list[bytes]:
         """Return the lines that are to be shown, of the next lines of a rank.
 
-        A line that is also in ``waiting`` (lines of other ranks that wait to be merged) is always shown. So is a line of
-        ours: the report of a hang ends the job, and may be read after the end has begun.
+        A line that is also in ``waiting`` (lines of other ranks that wait to be merged) is always shown. So is a line
+        of ours: the report of a hang ends the job, and may be read after the end has begun.
         """
         if self.is_unlimited(rank):
             return lines
