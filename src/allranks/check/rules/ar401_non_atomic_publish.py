@@ -105,6 +105,8 @@ def resume(model, folder):
             return
         if any(word in name for name in names for word in (*_COUNTED, "tmp", "temp", "buffer", "bytesio")):
             return
+        if any("{" in name.rpartition("/")[2] for name in names if "{" in name):
+            return  # a name of each save
         scope = function_of(node, file) or file.tree
         publishes = any(isinstance(at, ast.Call) and tail_of(at) in _PUBLISHES for at in ast.walk(scope))
         if not publishes and _is_resumed(file):

@@ -106,6 +106,7 @@ def finetune(model, data, path, adapter):
         trains = (distributed(file) or "lightning" in file.text) and any(
             word in file.text for word in ("fit(", "backward(")
         )
+        trains = trains and not any(word in file.text.lower() for word in ("adapter", "lora", "peft"))
         function = function_of(node, file)
         whole = mentions(call.args[0], "checkpoint") and not (
             function is not None and says(function.name, "one_process")

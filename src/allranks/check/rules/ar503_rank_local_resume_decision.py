@@ -62,14 +62,15 @@ class RankLocalResumeDecision(LocalRule):
     steps. The learning rate or the end of the run differs by rank.
 
     ## Known problems
-    On an idle shared file system all processes find the same. A function that waits for the others, broadcasts, or
-    raises if there is no file, is not reported.
+    On an idle shared file system all processes find the same. Confidence is low where nothing mentions several nodes.
+    A function that waits for the others, broadcasts, or raises if there is no file, is not reported.
 
     ## Use instead
     Decide on rank 0, broadcast the path (or None), and fail on a rank that cannot read it.
     """
 
     code, name, severity, row = "AR503", "rank-local-resume-decision", "warning", "checkpoint load"
+    of_nodes = True
     cluster = "Some ranks resume and others start from nothing, or from another step, and train on together."
     advice = "Let rank 0 decide and broadcast the path or None; raise on a rank that cannot read it."
     words = ("exists", "isfile", "is_file", "isdir", "listdir", "glob", "latest_step", "get_last_checkpoint")
