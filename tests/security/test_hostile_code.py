@@ -6,6 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from allranks.check import budget, reading
+from allranks.check.engine import Settings, check
+
 HONEST = "import torch.distributed as dist\n\nif dist.get_rank() == 0:\n    dist.barrier()\n"
 LIMIT_S = 300  # of a busy machine; before the patterns were linear, one of these files took more than that
 
@@ -69,6 +74,34 @@ def test_one_bad_file_is_one_finding(tmp_path: Path) -> None:
     lines = found(tmp_path, files)
     for name in (*files, "loop.py"):
         assert [line.split()[1] for line in lines if line.startswith(f"{name}:")] == ["AR900"], (name, lines)
+
+
+def test_what_takes_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that does not end in a file, and a program that cannot be followed with one file: the rest is checked."""
+    check({"honest.py": HONEST.encode()}, Settings())  # what is read once is read
+    monkeypatch.setattr(budget, "LEAST_S", 0.5)
+    monkeypatch.setattr(budget, "PER_1000_LINES_S", 0.0)
+    monkeypatch.setattr(reading, "LEAST_OF_RULE_S", 0.05)
+    barriers = "import torch.distributed as dist\n\nr = dist.get_rank()\n" + "if r == 1: dist.barrier()\n" * 1_500
+    calls = "import torch.distributed as dist\n" + "".join(f"def f{n}(): dist.barrier()\n" for n in range(3_000))
+    calls += "if dist.get_rank() == 0:\n" + "".join(f"    f{n}()\n" for n in range(3_000))
+    sources = {"barriers.py": barriers, "calls.py": calls, "honest.py": HONEST}
+    outcome = check({path: text.encode() for path, text in sources.items()}, Settings())
+    assert {(one.code, one.place.line) for one in outcome.findings if one.place.path == "honest.py"} == {("AR201", 4)}
+    given_up = {(one.place.path, one.code) for one in outcome.findings if "s of the processor" in one.message}
+    assert given_up == {("barriers.py", "AR903"), ("calls.py", "AR903")}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("lines", [3_000])
+def test_statements_without_end_take_a_minute_at_most(tmp_path: Path, lines: int) -> None:
+    head = "import torch.distributed as dist\n\nr = dist.get_rank()\n"
+    files = {
+        "ifs.py": head + "".join(f"if r == {n}: dist.barrier()\n" for n in range(lines)),
+        "whiles.py": head + "while r: dist.barrier()\n" * lines,
+        "tries.py": head + "try: dist.barrier()\nexcept Exception: pass\n" * lines,
+    }
+    found(tmp_path, files)
 
 
 def test_sarif_holds_names_that_are_no_text(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from allranks.check.budget import Exhausted, limited_to, seconds_for
 from allranks.check.measured import measured
 from allranks.check.program import Program
 from allranks.check.reading import Cache, Memory, findings_in, summary_of
@@ -22,6 +23,8 @@ from allranks.check.survey.launches import Launches, by_launchers
 from allranks.check.survey.survey import Survey
 from allranks.check.tables.apis import apis
 from allranks.findings import Confidence, Finding, Place, Row
+
+MOST_LEFT_OUT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +84,20 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     """Check the Python files and scripts ``sources`` (path from the project's root -> bytes)."""
     codes = settings.codes()
     cache = Memory() if cache is None else cache
-    program = interpreted(sources, summaries_of(sources, cache), settings)
+    program, left_out = _followed(sources, summaries_of(sources, cache), settings)
     findings = [found for path in _python(sources) for found in findings_in(path, sources[path], cache)]
     if UnknownEnvVar.code in codes:
         findings.extend(UnknownEnvVar().in_scripts(sources))
     asked = {r.code: r for r in all_rules() if isinstance(r, LocalRule) and (r.whole or settings.assume == "auto")}
-    findings = [f for f in findings if f.code not in asked or asked[f.code].stands(f, program)]
+    findings = [
+        f
+        for f in findings
+        if f.code not in asked or (f.place.path not in left_out and asked[f.code].stands(f, program))
+    ]
+    findings.extend(left_out.values())
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
-    findings.extend(finding for r in chosen for finding in _findings(r, program, min(sources, default="")))
+    first, seconds = min(sources, default=""), seconds_for(_lines(sources.values()))
+    findings.extend(finding for r in chosen for finding in _findings(r, program, first, seconds))
     if settings.assume == "auto":
         findings = _by_launches(_by_nodes(findings, program), program)
     surest_last = sorted(findings, key=lambda finding: finding.confidence == "high")
@@ -101,13 +110,41 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     topics = {r.code: r.row for r in all_rules()}
     report = rows(program, shown, topics, program.facts.lines, doubted=found, unsure=unsure)
     counted = [raw for path, raw in sources.items() if not is_page(path)]
-    return Outcome(tuple(found), report, len(counted), sum(raw.count(b"\n") for raw in counted))
+    return Outcome(tuple(found), report, len(counted), _lines(counted))
 
 
-def _findings(rule: ProgramRule, program: Program, first: str) -> list[Finding]:
-    """Return what a rule finds in a program; where it fails, that is told at the ``first`` file, and others go on."""
+def _lines(texts: Iterable[bytes]) -> int:
+    return sum(raw.count(b"\n") for raw in texts)
+
+
+def _followed(
+    sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings
+) -> tuple[Program, dict[str, Finding]]:
+    """Return what interpreting finds out, and a finding for each file without which alone it ends in time.
+
+    The longest is left out first; after `MOST_LEFT_OUT` of them, all are.
+    """
+    rest, left_out = dict(summaries), dict[str, Finding]()
+    while rest:
+        try:
+            with limited_to(seconds_for(_lines(sources[path] for path in rest))):
+                return interpreted(sources, rest, settings), left_out
+        except Exhausted as why:
+            longest = sorted(rest, key=lambda path: len(sources[path]), reverse=True)
+            for path in longest[: 1 if len(left_out) < MOST_LEFT_OUT else None]:
+                del rest[path]
+                left_out[path] = AnalysisIncomplete().left_out(Place(path, 1, 1, 1, 1), why)
+    return interpreted(sources, rest, settings), left_out
+
+
+def _findings(rule: ProgramRule, program: Program, first: str, seconds: float) -> list[Finding]:
+    """Return what a rule finds in a program; where it fails or takes more than ``seconds``, that is told at the
+    ``first`` file, and others go on."""
     try:
-        return list(rule.check(program))
+        with limited_to(seconds):
+            return list(rule.check(program))
+    except Exhausted as why:
+        return [AnalysisIncomplete().given_up(Place(first, 1, 1, 1, 1), rule.code, why, "the program")]
     except Exception as error:  # a fault of ours must not hide what else is wrong
         return [AnalysisIncomplete().failed(Place(first, 1, 1, 1, 1), rule.code, error)]
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import marshal
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
+from allranks.check.budget import Exhausted, limited_to, seconds_for
 from allranks.check.kept import findings_of, plain
 from allranks.check.registry import all_rules
 from allranks.check.registry import rule as rule_of
@@ -26,6 +28,8 @@ from allranks.findings import Finding, Place
 
 # Branches of one statement. The longest chain in 392 projects of others has 65.
 MOST_BRANCHES = 300
+# What each rule may take of the processor in a file at which the others took all that the file may.
+LEAST_OF_RULE_S = 0.5
 
 
 class Keys(NamedTuple):
@@ -121,8 +125,11 @@ def parsed(path: str, raw: bytes) -> Parsed:
         why = f"one statement has {branches:,} branches (elif or case), more than the {MOST_BRANCHES} that are followed"
         return Parsed(path, raw, None, why=Unreadable(why))
     try:
-        summary = lower(tree)
+        with limited_to(seconds_for(len(file.lines))):
+            summary = lower(tree)
         return Parsed(path, raw, summary, file, packed=dump(summary))
+    except Exhausted as error:
+        return Parsed(path, raw, None, why=Unreadable(f"cannot be checked: {error}"))
     except (RecursionError, ValueError):  # ValueError: of marshal
         return Parsed(path, raw, None, why=Unreadable("nested too deeply to be checked"))
 
@@ -159,23 +166,26 @@ def _local(file: File) -> list[Finding]:
         return False
 
     found: list[Finding] = []
+    start = time.process_time()
     for rule in _local_rules():
         if speaks(rule):
-            found += _findings(rule, file)
+            left = seconds_for(len(file.lines)) - (time.process_time() - start)
+            found += _findings(rule, file, max(left, LEAST_OF_RULE_S))
     return found
 
 
-def _findings(rule: LocalRule, file: File) -> list[Finding]:
+def _findings(rule: LocalRule, file: File, seconds: float) -> list[Finding]:
     """Return what a rule finds in a file; where it fails or gives up, that is told, and the others go on."""
     found: list[Finding] = []
     file.steps.taken = 0
     try:
-        for node in _asked_about(rule, file) if rule.applies(file) else ():
-            found += rule.visit(node, file)
+        with limited_to(seconds):
+            for node in _asked_about(rule, file) if rule.applies(file) else ():
+                found += rule.visit(node, file)
     except RecursionError:
         why = Tangled("its expressions, or functions that call each other, lead too deeply into each other")
         found.append(AnalysisIncomplete().given_up(Place(file.path, 1, 1, 1, 1), rule.code, why))
-    except Tangled as why:
+    except (Tangled, Exhausted) as why:
         found.append(AnalysisIncomplete().given_up(Place(file.path, 1, 1, 1, 1), rule.code, why))
     except Exception as error:  # a fault of ours must not hide what else is wrong
         found.append(AnalysisIncomplete().failed(Place(file.path, 1, 1, 1, 1), rule.code, error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 
+from allranks.check.budget import Exhausted
 from allranks.check.program import Program
 from allranks.check.rule import Example, ProgramRule
 from allranks.check.sources.source import Tangled, module_name
@@ -64,14 +65,24 @@ f0(1)
         advice = "Please report it, with the statement at which it failed; the findings of the other rules hold."
         return self.finding(place, module_name(place.path), message, severity="warning", cluster="", advice=advice)
 
-    def given_up(self, place: Place, code: str, why: Tangled) -> Finding:
-        """Return a finding about a rule that did not look at all of a file."""
+    def given_up(self, place: Place, code: str, why: Tangled | Exhausted, what: str = "this file") -> Finding:
+        """Return a finding about a rule that did not look at all of a file, or of the program."""
         return self.finding(
             place,
             module_name(place.path),
-            f"{code} did not read all of this file: {why}",
-            cluster="The rest of the file was not checked by this rule.",
+            f"{code} did not read all of {what}: {why}",
+            cluster=f"The rest of {what} was not checked by this rule.",
             advice="Split the file, or read it yourself.",
+        )
+
+    def left_out(self, place: Place, why: Exhausted) -> Finding:
+        """Return a finding about the longest file of a program that could not be followed with it."""
+        return self.finding(
+            place,
+            module_name(place.path),
+            f"the program was not followed into this file, its longest: with it, {why}",
+            cluster="What this file does on the ranks is not known.",
+            advice="Split the file, or leave it out (--exclude).",
         )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -1,0 +1,42 @@
+"""How much processor time the parts of a check may take: files of strangers can make any analysis long."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+LEAST_S, PER_1000_LINES_S = 5.0, 0.5
+
+
+class Exhausted(BaseException):
+    """A part of the check took more processor time than it may. No ``except Exception`` on the way holds it."""
+
+
+def seconds_for(lines: int) -> float:
+    """Return the seconds of processor time that one part may take for so many lines: some 10 times the usual."""
+    return LEAST_S + PER_1000_LINES_S * lines / 1000
+
+
+@contextmanager
+def limited_to(seconds: float) -> Iterator[None]:
+    """Raise Exhausted in the body after so many seconds of the processor, whatever the load of the host.
+
+    There is no limit outside of the main thread, and where the system has no such timer. Limits are not nested.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGVTALRM"):
+        yield
+        return
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise Exhausted(f"it took more than {seconds:,.1f} s of the processor")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
