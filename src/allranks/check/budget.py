@@ -1,9 +1,10 @@
-"""How much processor time the parts of a check may take: files of strangers can make any analysis long."""
+"""How much processor time the parts of a check may take: files of strangers can make any analysis long. An effect."""
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -18,6 +19,11 @@ class Exhausted(BaseException):
 def seconds_for(lines: int) -> float:
     """Return the seconds of processor time that one part may take for so many lines: some 10 times the usual."""
     return LEAST_S + PER_1000_LINES_S * lines / 1000
+
+
+def seconds_spent() -> float:
+    """Return the seconds of the processor that this process has taken."""
+    return time.process_time()
 
 
 @contextmanager

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import ast
 import marshal
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
-from allranks.check.budget import Exhausted, limited_to, seconds_for
+from allranks.check.budget import Exhausted, limited_to, seconds_for, seconds_spent
 from allranks.check.kept import findings_of, plain
 from allranks.check.registry import all_rules
 from allranks.check.registry import rule as rule_of
@@ -166,10 +165,10 @@ def _local(file: File) -> list[Finding]:
         return False
 
     found: list[Finding] = []
-    start = time.process_time()
+    start = seconds_spent()
     for rule in _local_rules():
         if speaks(rule):
-            left = seconds_for(len(file.lines)) - (time.process_time() - start)
+            left = seconds_for(len(file.lines)) - (seconds_spent() - start)
             found += _findings(rule, file, max(left, LEAST_OF_RULE_S))
     return found
 
