@@ -31,6 +31,7 @@ from allranks.launch.placement import Placement
 from allranks.launch.summary import summary
 
 control_of_rank: Any = agent.load("allranks_agent_control")
+failures_of_rank: Any = agent.load("allranks_agent_failure")
 PLACEMENT = Placement(("h",), (2,))
 FAILURE = {"rank": 0, "host": "h", "what": "ValueError: bad row", "when": 1.0}
 
@@ -259,3 +260,115 @@ def test_a_real_failure_with_a_hostile_class_is_reported_at_once(tmp_path: Path,
     said = {"text": "Silent: (its __str__ raises)", "name": "Evil\\x1b[2J\\x9b2J\\nfirst failure: rank 7: xxx"}[kind]
     assert result.first_failure.what.startswith(said)
     assert result.first_failure.where.endswith("train.py:5" if kind == "text" else "train.py:6")
+
+
+def _raising(_: object) -> None:
+    raise KeyError("of the program")
+
+
+class CauseError(Exception):
+    __cause__ = __context__ = property(_raising)  # type: ignore[assignment]
+
+
+class TracebackError(Exception):
+    __traceback__ = property(_raising)  # type: ignore[assignment]
+
+
+class ClassError(Exception):
+    __class__ = property(_raising)  # type: ignore[assignment]
+
+
+class NotesError(Exception):
+    __notes__ = property(_raising)
+
+
+class BoolError(Exception):
+    __bool__ = _raising
+
+
+class Meta(type):
+    __module__ = property(_raising)  # type: ignore[assignment]
+
+
+class MetaError(Exception, metaclass=Meta):
+    pass
+
+
+def _with_notes() -> Exception:
+    error = ValueError("m")
+    error.__notes__ = 5  # type: ignore[assignment]
+    return error
+
+
+def _nested() -> Exception:
+    error: Exception = ValueError("m")
+    for _ in range(3000):
+        error = ExceptionGroup("group", [error])
+    return error
+
+
+HOSTILE_EXCEPTIONS: dict[str, tuple[Any, str]] = {
+    "cause": (lambda: CauseError("m"), "CauseError: m"),
+    "traceback": (lambda: TracebackError("m"), "TracebackError: m"),
+    "class": (lambda: ClassError("m"), "ClassError: m"),
+    "notes": (lambda: NotesError("m"), "NotesError: m"),
+    "notes that are no list": (_with_notes, "ValueError: m"),
+    "bool": (lambda: BoolError("m"), "BoolError: m"),
+    "metaclass": (lambda: MetaError("m"), "MetaError: m"),
+    "nested": (_nested, "ExceptionGroup: group (1 sub-exception): ValueError: m"),
+    "many": (
+        lambda: ExceptionGroup("group", [ValueError("m") for _ in range(20_000)]),
+        "ExceptionGroup: group (20000 sub-exceptions): ValueError: m",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE_EXCEPTIONS)
+def test_an_exception_whose_attributes_raise_is_described(kind: str) -> None:
+    make, says = HOSTILE_EXCEPTIONS[kind]
+    began = time.process_time()
+    try:
+        try:
+            raise make()
+        except Exception as error:
+            raise ValueError("after") from error
+    except ValueError as error:
+        failure = failures_of_rank.of(error)
+        cause = failures_of_rank.of(failures_of_rank.frames.field(error, "__cause__"))
+    assert cause["what"].endswith(says)
+    assert failure["before"].endswith(says)
+    assert cause["where"].partition(":")[0].endswith("test_reports.py")
+    assert "Traceback (most recent call last)" in cause["traceback"]
+    assert time.process_time() - began < 10
+
+
+EXITS = """
+import sys
+class ExitError(Exception):
+    def __str__(self): sys.exit(9)
+if sys.argv[1] == "text": raise ExitError
+sys.exit(10**30)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "says"),
+    [("text", 1, "ExitError: (its __str__ raises)"), ("code", 255, "left with exit code 255")],
+)
+def test_a_rank_ends_as_python_ends_it(tmp_path: Path, kind: str, code: int, says: str) -> None:
+    """An exit code that is no C long is -1 for Python; an exit in `__str__` is no end of the program."""
+    (tmp_path / "train.py").write_text(EXITS)
+    console = Console(1, out=io.BytesIO(), color=False, live=False)
+    result = local.run(Job(Script("train.py", (kind,)), 1, timeout=60), console, cwd=str(tmp_path))
+    console.close()
+    assert result.exit_code == code
+    assert result.first_failure is not None
+    assert result.first_failure.what == says
+
+
+@pytest.mark.parametrize(
+    ("code", "ends_with"),
+    [(2**40, 0), (2**63, 255), (-(2**63), 0), (-(2**63) - 1, 255), (-1, 255), (True, 1), (None, 0), ("text", 1)],
+)
+def test_an_exit_code_is_that_of_python(code: object, ends_with: int) -> None:
+    assert failures_of_rank.exit_code_of(SystemExit(code)) == ends_with

@@ -174,7 +174,7 @@ def leave_in_order(code: int, why: str, origin: str) -> None:
 
 
 def _is_departure(error: BaseException) -> bool:
-    return isinstance(error, SystemExit) and error.code == _Rank.departure[0] != 0
+    return bool(frames.is_a(error, SystemExit) and failures.exit_code_of(error) == _Rank.departure[0] != 0)
 
 
 def has_failed() -> bool:
@@ -195,7 +195,7 @@ def report_failure(error: BaseException, *, thread: str = "") -> int:
 
 
 def _is_rescued(error: BaseException) -> bool:
-    if not _Rank.is_rescued and is_active() and isinstance(error, Exception):
+    if not _Rank.is_rescued and is_active() and frames.is_a(error, Exception):
         _Rank.is_rescued = _Rank.rescue(error)
     return _Rank.is_rescued
 
@@ -205,7 +205,7 @@ def show(error: BaseException) -> None:
     if is_active() and _Rank.failing is None and not _Rank.failed_with:
         _Rank.failing = error, failures.of(error)
         report("failing", failure=_Rank.failing[1])
-    sys.excepthook(type(error), error, error.__traceback__)
+    sys.excepthook(type(error), error, frames.field(error, "__traceback__"))
 
 
 def explain(error: BaseException, cause: BaseException) -> None:
@@ -340,7 +340,8 @@ def _calling_frame() -> FrameType | None:
 def _exit_with_probe(code: Any = None) -> NoReturn:
     """The replacement of sys.exit: raise SystemExit, and attach an _ExitProbe to it."""
     error = SystemExit() if code is None else SystemExit(code)
-    if is_active() and threading.current_thread() is threading.main_thread():
+    in_main = threading.current_thread() is threading.main_thread()
+    if is_active() and in_main and not failures.is_describing():
         failure = failures.of(error, frame=sys._getframe(1), handling=sys.exc_info()[1])
         if not _is_departure(error):
             error._allranks_exit = _ExitProbe(failure)  # type: ignore[attr-defined]
@@ -372,7 +373,8 @@ def _watch_other_threads() -> None:
 
 def _report_exit(error: SystemExit, frame: FrameType, what: str = "") -> None:
     """Report that this process is about to end, unless a failure was reported, which is then the reason."""
-    if not is_active() or _Rank.failing is not None or _Rank.failed_with or _is_departure(error):
+    is_known = _Rank.failing is not None or _Rank.failed_with or failures.is_describing()
+    if not is_active() or is_known or _is_departure(error):
         return
     handling = sys.exc_info()[1] or failures.that_ended_main()
     thread = threading.current_thread()

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import CodeType, FrameType, TracebackType
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict
 
 import allranks_agent_frames as frames  # type: ignore[import-not-found]
-
-T = TypeVar("T")
 
 # Of a longer traceback both ends are kept.
 HEAD, TAIL = 8_000, 24_000  # bytes
 LONGEST_LINE = 1_000  # characters of an exception's message
 MOST_BEFORE = 8  # exceptions of a chain
-GROUP = frames.GROUP
 try:
     START = os.getcwd()
 except FileNotFoundError:  # a folder that was removed
@@ -38,6 +37,9 @@ _HIDDEN = re.compile(
 )
 _IN_A_LINE = re.compile(f"[\t\n]|{_HIDDEN.pattern}")
 
+
+_LONG = 1 << (8 * struct.calcsize("l") - 1)
+_here = threading.local()
 
 # What the names of our own threads begin with.
 _OUR_THREADS = "allranks-"
@@ -63,10 +65,25 @@ def of(
     `frame` is where the exception is about to be raised, if it has not been raised yet. `handling` is the exception
     that is being handled there.
     """
+    before, _here.is_describing = is_describing(), True
+    try:
+        return _describe(error, thread, frame, handling)
+    finally:
+        _here.is_describing = before
+
+
+def is_describing() -> bool:
+    """Return whether this thread is in `of`: then an exception's `__str__` may exit, which is no end of the program."""
+    return getattr(_here, "is_describing", False)
+
+
+def _describe(error: BaseException, thread: str, frame: FrameType | None, handling: BaseException | None) -> Failure:
     chain = _causes_of(error, handling)
     # A program that catches an error and leaves by sys.exit(1) has failed where the error was raised.
-    shown = chain[0] if chain and isinstance(error, SystemExit) and _is_number(error.code) else error
-    raised = _innermost_exception(shown) if _innermost_exception(shown).__traceback__ is not None else shown
+    is_exit = frames.is_a(error, SystemExit)
+    shown = chain[0] if chain and is_exit and _is_number(_exit_argument(error)) else error
+    leaf = _innermost_exception(shown)
+    raised = leaf if frames.field(leaf, "__traceback__") is not None else shown
     steps = _called_from(frame) if frame is not None and shown is error else _raised_through(raised)
     if thread.startswith(_OUR_THREADS):
         thread, steps = "", iter(())  # its message names the place
@@ -77,8 +94,8 @@ def of(
         if shown is error
         else f"{_describe_exception(error)} after {text_of(shown)}",
         "when": time.time(),
-        "where": _call_or_default(lambda: printable(_users_line(raised, list(steps))), ""),
-        "traceback": "" if isinstance(shown, SystemExit) else traceback_of(shown),
+        "where": frames.call_or_default(lambda: printable(_users_line(raised, list(steps))), ""),
+        "traceback": "" if frames.is_a(shown, SystemExit) else traceback_of(shown),
         "thread": printable(thread),
         "exit_code": exit_code_of(error),
         "before": "\n".join(map(text_of, chain)),
@@ -90,8 +107,8 @@ def text_of(error: BaseException) -> str:
 
     For a group, the first exception in it is added.
     """
-    name = _call_or_default(lambda: _name_of(type(error)), "an exception")
-    says = _call_or_default(lambda: _message_line(error), "(its __str__ raises)")
+    name = frames.call_or_default(lambda: _name_of(type(error)), "an exception")
+    says = frames.call_or_default(lambda: _message_line(error), "(its __str__ raises)")
     leaf = _innermost_exception(error)
     inner = "" if leaf is error else f": {text_of(leaf)}"
     return printable(f"{name}: {says}{inner}" if says else name + inner)
@@ -99,19 +116,21 @@ def text_of(error: BaseException) -> str:
 
 def message_of(error: BaseException) -> str:
     """Return the message of an exception, with all its lines, as printable text of bounded length. Never raises."""
-    return _shorten_middle(_call_or_default(lambda: str.__str__(str(error)), "(its __str__ raises)"))
+    return _shorten_middle(frames.call_or_default(lambda: str.__str__(str(error)), "(its __str__ raises)"))
 
 
 def traceback_of(error: BaseException) -> str:
     """Return the traceback of an exception, without our frames, as printable text of bounded length. Never raises."""
     with frames.hidden(error):
-        text = _call_or_default(lambda: "".join(traceback.format_exception(error)), "")
+        text = frames.call_or_default(lambda: "".join(traceback.format_exception(error)), "")
     names: list[str] = []
-    names = _call_or_default(lambda: [type(one).__qualname__ for one in (error, *_causes_of(error, None))], names)
+    names = frames.call_or_default(
+        lambda: [frames.field(type(one), "__qualname__", type) for one in (error, *_causes_of(error, None))], names
+    )
     for name in names:
         if not name.isprintable():  # it may contain line ends
             text = text.replace(name, one_line(name))
-    return _shorten_middle(text or _call_or_default(lambda: _plain_traceback(error), text_of(error)))
+    return _shorten_middle(text or frames.call_or_default(lambda: _plain_traceback(error), text_of(error)))
 
 
 def _shorten_middle(text: str, head: int = HEAD, tail: int = TAIL) -> str:
@@ -155,26 +174,21 @@ def printable(text: str) -> str:
 
 
 def _name_of(kind: type[BaseException]) -> str:
-    is_local = kind.__module__ in ("builtins", "__main__")
-    return kind.__qualname__ if is_local else f"{kind.__module__}.{kind.__name__}"
+    module, name = (frames.field(kind, name, type) for name in ("__module__", "__qualname__"))
+    is_local = type(module) is not str or module in ("builtins", "__main__")
+    return name if is_local else f"{module}.{frames.field(kind, '__name__', type)}"
 
 
-def _message_line(error: BaseException) -> str:
-    says = str.__str__(str(error.msg if isinstance(error, SyntaxError) else error)).strip()
+def _message_line(error: Any) -> str:
+    says = str.__str__(str(error.msg if frames.is_a(error, SyntaxError) else error)).strip()
     return says.partition("\n")[0]
-
-
-def _call_or_default(make: Callable[[], T], otherwise: T) -> T:
-    """Return `make()`, or `otherwise` if it raises. `make` may run the program's code (an exception's `__str__`)."""
-    try:
-        return make()
-    except BaseException:
-        return otherwise
 
 
 def _innermost_exception(error: BaseException) -> BaseException:
     """Return the first exception in a group (also in nested groups), or the exception itself if it is no group."""
-    return _innermost_exception(error.exceptions[0]) if isinstance(error, GROUP) else error
+    while inside := frames.members(error):
+        error = inside[0]
+    return error
 
 
 def _causes_of(error: BaseException, handling: BaseException | None) -> list[BaseException]:
@@ -183,7 +197,8 @@ def _causes_of(error: BaseException, handling: BaseException | None) -> list[Bas
     The nearest is first.
     """
     chain: list[BaseException] = []
-    following = _raised_during(error) or handling
+    following = _raised_during(error)
+    following = handling if following is None else following
     while following is not None and following is not error and len(chain) < MOST_BEFORE:
         chain.append(following)
         following = _raised_during(following)
@@ -191,11 +206,14 @@ def _causes_of(error: BaseException, handling: BaseException | None) -> list[Bas
 
 
 def _raised_during(error: BaseException) -> BaseException | None:
-    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    cause: BaseException | None = frames.field(error, "__cause__")
+    if cause is None and not frames.field(error, "__suppress_context__"):
+        cause = frames.field(error, "__context__")
+    return cause
 
 
 def _is_number(code: object) -> bool:
-    return code is None or isinstance(code, int)
+    return code is None or frames.is_a(code, int)
 
 
 def _plain_traceback(error: BaseException) -> str:
@@ -205,13 +223,21 @@ def _plain_traceback(error: BaseException) -> str:
 
 def exit_code_of(error: BaseException) -> int:
     """Return the exit code, 0-255, that Python gives a program ended by this exception."""
-    if isinstance(error, KeyboardInterrupt):
+    if frames.is_a(error, KeyboardInterrupt):
         return 130
-    if not isinstance(error, SystemExit):
+    if not frames.is_a(error, SystemExit):
         return 1
-    if error.code is None:
+    code = _exit_argument(error)
+    if code is None:
         return 0
-    return error.code & 0xFF if isinstance(error.code, int) else 1
+    if not frames.is_a(code, int):
+        return 1
+    number = int.__index__(code)
+    return number & 0xFF if -_LONG <= number < _LONG else 255  # Python takes -1 for a code that is no C long
+
+
+def _exit_argument(error: Any) -> Any:
+    return frames.call_or_default(lambda: error.code, error)  # as Python, it prints the exception if that raises
 
 
 def clear_raised_in_exit() -> None:
@@ -232,25 +258,29 @@ def that_ended_main() -> BaseException | None:
     Otherwise some C code may only have shown it, in a callback.
     """
     error: BaseException | None = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    if error is None or error.__traceback__ is None:
-        return error if isinstance(error, SyntaxError) else None
-    outermost = error.__traceback__.tb_frame
+    trace = None if error is None else frames.field(error, "__traceback__")
+    if trace is None:
+        return error if frames.is_a(error, SyntaxError) else None
+    outermost = trace.tb_frame
     module, function = outermost.f_globals.get("__name__"), outermost.f_code.co_name
     return error if (module, function) in {("__main__", "<module>"), ("runpy", "_run_module_as_main")} else None
 
 
 def _describe_exception(error: BaseException) -> str:
-    if not isinstance(error, SystemExit):
+    if not frames.is_a(error, SystemExit):
         return text_of(error)
     code = f"left with exit code {exit_code_of(error)}"
-    says = "" if _is_number(error.code) else _call_or_default(lambda: str(error.code), "(its __str__ raises)")
+    argument = _exit_argument(error)
+    if _is_number(argument):
+        return printable(code)
+    says = frames.call_or_default(lambda: str.__str__(str(argument)), "(its __str__ raises)")
     return printable(f"{code}: {says}" if says else code)
 
 
 def _raised_through(error: BaseException) -> Iterator[tuple[CodeType, int]]:
     """Yield the code and line of each frame through which an exception passed, the innermost first."""
     steps: list[TracebackType] = []
-    step = error.__traceback__
+    step: TracebackType | None = frames.field(error, "__traceback__")
     while step is not None:
         steps.append(step)
         step = step.tb_next
@@ -263,9 +293,9 @@ def _called_from(frame: FrameType | None) -> Iterator[tuple[CodeType, int]]:
         frame = frame.f_back
 
 
-def _users_line(error: BaseException, steps: list[tuple[CodeType, int]]) -> str:
+def _users_line(error: Any, steps: list[tuple[CodeType, int]]) -> str:
     """Return the innermost line of the user's code. If there is none, return a line of any other code but ours."""
-    if isinstance(error, SyntaxError) and error.filename:
+    if frames.is_a(error, SyntaxError) and error.filename:
         return f"{_relative_path(error.filename)}:{error.lineno}"
     places = [(code.co_filename, line) for code, line in steps if not code.co_filename.startswith(frames.OURS)]
     users = [place for place in places if frames.is_users(place[0])]

@@ -133,7 +133,8 @@ def _wrap_initialize_and_shutdown(state: type[Any], report: Callable[..., None],
     def shutdown_and_report(self: Any) -> None:
         if is_active() and self.client is not None and not _DEPARTURE.left:
             error = sys.exc_info()[1]
-            report("leaving", failure=failures.of(error) if error and failures.exit_code_of(error) else None)
+            is_failing = error is not None and failures.exit_code_of(error)
+            report("leaving", failure=failures.of(error) if is_failing else None)
             _DEPARTURE.leave()
         try:
             shutdown(self)

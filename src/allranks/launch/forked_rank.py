@@ -82,20 +82,22 @@ def run(target: Target, agent: Any) -> None:
     except SystemExit as error:
         if error.code is not None and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
-        agent.finish(agent.report_failure(_without_our_frames(error)))
+        agent.finish(agent.report_failure(_without_our_frames(error, agent.frames)))
     except BaseException as error:
-        _without_our_frames(error)
-        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        _without_our_frames(error, agent.frames)
+        sys.last_type, sys.last_value = type(error), error
+        sys.last_traceback = agent.frames.field(error, "__traceback__")
         agent.show(error)
         agent.finish(agent.report_failure(error))
 
 
-def _without_our_frames(error: BaseException) -> BaseException:
+def _without_our_frames(error: BaseException, frames: Any) -> BaseException:
     """Remove the frames of this file from an exception's traceback; return the exception."""
-    trace = error.__traceback__
+    trace = frames.field(error, "__traceback__")
     while trace is not None and trace.tb_frame.f_code.co_filename == _without_our_frames.__code__.co_filename:
         trace = trace.tb_next
-    return error.with_traceback(trace)
+    frames.set_traceback(error, trace)
+    return error
 
 
 def _set_line(argv: Sequence[str], first: str) -> None:
