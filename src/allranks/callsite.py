@@ -8,6 +8,8 @@ import sys
 import threading
 from types import FrameType
 
+from allranks.failure import one_line
+
 # contextlib is between the user's ``with`` and our context managers.
 _NOT_THE_USERS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, contextlib.__file__, "<frozen")
 _INSTALLED = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
@@ -15,9 +17,9 @@ _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 def short_path(path: str) -> str:
-    """Return a path relative to the current folder, if it is below it."""
+    """Return a path for people, as one line: relative to the current folder, if it is below it."""
     here = os.getcwd() + os.sep
-    return path[len(here) :] if path.startswith(here) else path
+    return one_line(path[len(here) :] if path.startswith(here) else path)
 
 
 def format_frame(frame: FrameType) -> str:
@@ -50,7 +52,7 @@ def whereabouts() -> str:
     frame: FrameType | None = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
-    return f"{format_frame(frame)} in {frame.f_code.co_name}" if frame is not None else ""
+    return f"{format_frame(frame)} in {one_line(frame.f_code.co_name)}" if frame is not None else ""
 
 
 def is_users(filename: str) -> bool:

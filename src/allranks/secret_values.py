@@ -12,9 +12,17 @@ from collections.abc import Mapping, Sequence
 
 MASK = "***"
 _WORDS = frozenset(["token", "secret", "secrets", "password", "passwd", "passphrase", "credential", "credentials"])
-_WORDS |= {"apikey", "authorization", "bearer"}
+_WORDS |= {"apikey", "authorization", "bearer", "creds"}
 # With "key": a "key" alone may be that of a column.
 _OF_KEYS = frozenset(["api", "access", "private", "secret", "auth", "encryption", "account", "job", "store", "signing"])
+_OF_KEYS |= {"wandb", "kaggle", "storage"}
+# With "tokens", which are mostly those of texts.
+_OF_SECRET_TOKENS = frozenset(["hf", "api", "access", "auth", "refresh", "bearer", "github", "wandb"])
+# With "pass", a password but for these.
+_OF_PASSES = frozenset(["first", "second", "forward", "backward", "one", "two", "single", "multi", "per", "last"])
+_OF_PASSES |= {"num", "max", "by", "low", "high", "band", "all", "full", "n"}
+# The ends of names that have no sign between their words.
+_JOINED = ("password", "passwd", "accesstoken", "authtoken", "apitoken", "hftoken", "secretkey", "accesskey", "apikey")
 # With "token": words of a model's vocabulary.
 _OF_TOKENS = frozenset(
     ["pad", "eos", "bos", "unk", "sep", "cls", "mask", "image", "audio", "video", "start", "end", "stop", "special"]
@@ -22,35 +30,61 @@ _OF_TOKENS = frozenset(
 _OF_TOKENS |= {"per", "next", "first", "last", "new", "prompt", "decoder", "forced"}
 _PARTS = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]+")
 _VALUE = r"""('[^']*'|"[^"]*"|[^\s'"]+)"""
-_ASSIGNED = re.compile(rf"(?<![\w.-])(-{{0,2}}[A-Za-z_][\w.-]*)(['\"]?(?:=|:\s+)){_VALUE}")
+_ASSIGNED = re.compile(r"(?<![\w.-])(-{0,2}[A-Za-z_][\w.-]*)(?:['\"]:\s*|['\"]?(?:=|:\s+))")
+_A_VALUE = re.compile(_VALUE)
 _OPTION = re.compile(rf"(?<!\S)(--?[A-Za-z][\w.-]*)(\s+)(?!-){_VALUE}")
 _BEARER = re.compile(r"\b((?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
-_PASSWORD_IN_ADDRESS = re.compile(r"\b([a-z][a-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@", re.IGNORECASE)
+_PASSWORD_IN_ADDRESS = re.compile(r"\b([a-z][a-z0-9+.-]{0,30}://[^\s/:@]*):[^\s/@]+@", re.IGNORECASE)
 _TOKEN_IN_ADDRESS = re.compile(r"\b(https?://)[^\s/:@]{16,}@", re.IGNORECASE)
+_SIGNATURE_IN_ADDRESS = re.compile(r"([?&](?:sig|signature|X-(?:Amz|Goog)-Signature)=)[^&\s'\"]+", re.IGNORECASE)
 _WELL_KNOWN = re.compile(
     r"\b(?:hf_\w{16,}|sk-[\w-]{16,}|gh[opsur]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}"
-    r"|AKIA[0-9A-Z]{16}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,})"
+    r"|AIza[\w-]{20,}|npm_\w{16,}|nvapi-[\w-]{16,}|sk_live_\w{10,}|pypi-AgE[\w-]{8,}"
+    r"|AKIA[0-9A-Z]{16}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,})"
 )
 
 
 def is_secret_name(name: str) -> bool:
     """Return whether the value of a variable or option with this name is a secret."""
     words = [word.lower() for word in _PARTS.findall(name)]
-    for before, word in zip(["", *words], words, strict=False):
-        if word == "token" and before in _OF_TOKENS:
-            continue
-        is_key = (word in ("key", "keys") and before in _OF_KEYS) or (word == "pwd" and before)
-        if is_key or word in _WORDS or word.endswith(("password", "passwd")):
-            return words[-1] not in ("file", "path", "dir", "folder", "name", "id", "length", "len", "count", "size")
+    if words == ["auth"] or (words == ["pwd"] and name.startswith("--")):
+        return True
+    if any(map(_is_secret_word, ["", *words], words)):
+        return words[-1] not in ("file", "path", "dir", "folder", "name", "id", "length", "len", "count", "size")
     return False
 
 
+def _is_secret_word(before: str, word: str) -> bool:
+    if word == "token":
+        return before not in _OF_TOKENS
+    if word == "tokens":
+        return before in _OF_SECRET_TOKENS
+    if word in ("key", "keys"):
+        return before in _OF_KEYS
+    if word in ("pass", "pwd"):
+        return bool(before) and before not in _OF_PASSES
+    return word in _WORDS or word.endswith(_JOINED)
+
+
 def mask_secrets(text: str) -> str:
-    """Return a text, e.g. a command line, with ``***`` in place of secrets."""
+    """Return a text, e.g. a command line, with ``***`` in place of secrets. Takes a time linear in its length."""
     text = _PASSWORD_IN_ADDRESS.sub(rf"\1:{MASK}@", text)
     text = _TOKEN_IN_ADDRESS.sub(rf"\1{MASK}@", text)
+    text = _SIGNATURE_IN_ADDRESS.sub(rf"\1{MASK}", text)
     text = _BEARER.sub(rf"\1{MASK}", _WELL_KNOWN.sub(MASK, text))
-    return _OPTION.sub(_mask_value, _ASSIGNED.sub(_mask_value, text))
+    return _OPTION.sub(_mask_value, _mask_assigned(text))
+
+
+def _mask_assigned(text: str) -> str:
+    """Mask the values of ``NAME=value`` and ``name: value``, also in another value: ``--env=NAME=value``."""
+    parts, at = [], 0
+    while match := _ASSIGNED.search(text, at):
+        parts.append(text[at : match.end()])
+        at = match.end()
+        if is_secret_name(match[1]) and (value := _A_VALUE.match(text, at)):
+            parts.append(MASK)
+            at = value.end()
+    return "".join([*parts, text[at:]])
 
 
 def _mask_value(match: re.Match[str]) -> str:

@@ -12,11 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from allranks.callsite import format_frame
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.cli import screen
 from allranks.cli.main import main
 from allranks.cli.visible_output import VisibleStream, raw_stream, visible_output
-from allranks.failure import one_line, text_of, visible
+from allranks.failure import Failure, one_line, text_of, traceback_of, visible
+from allranks.hang import stacks
+from allranks.launch.result import JobResult, RankResult
+from allranks.launch.summary import summary
+from allranks.report import format_table
 from allranks.report.ink import make_painter
 from allranks.world.detect import single_world
 
@@ -40,6 +45,37 @@ def test_every_control_character_is_an_escape() -> None:
 
 def test_a_failure_text_has_no_codes() -> None:
     assert text_of(ValueError(HOSTILE)) == f"ValueError: {one_line(HOSTILE)}"
+
+
+FORGED = "x\nfirst failure: rank 9 (host evil)\u2028allranks: forged\ny.py"
+
+
+def test_names_of_files_and_functions_are_one_line() -> None:
+    code = compile("def f():\n    return frame(), site()", FORGED, "exec")
+    names: dict[str, Any] = {"frame": sys._getframe, "site": lambda: format_frame(sys._getframe(1))}
+    exec(code, names)
+    names["f"].__code__ = names["f"].__code__.replace(co_name=FORGED)
+    frame, site = names["f"]()
+    assert site == f"{one_line(FORGED)}:2"
+    (first, *_) = stacks.read_stack(frame)
+    assert (first.file, first.function) == (one_line(FORGED), one_line(FORGED))
+    assert f"{one_line(FORGED)}:2 in {one_line(FORGED)}" in stacks.format_stack(frame).splitlines()
+    assert len(format_table(("at", "what"), [(FORGED, 1)]).splitlines()) == 3
+
+
+def test_a_traceback_has_no_lines_of_a_name() -> None:
+    with pytest.raises(ValueError, match="bad") as caught:
+        exec(compile("raise ValueError('bad')", FORGED, "exec"))
+    lines = traceback_of(caught.value).splitlines()
+    assert f'  File "{one_line(FORGED)}", line 1, in <module>' in lines
+    assert not [line for line in lines if line.startswith(("first failure", "allranks:"))]
+
+
+def test_a_summary_has_no_lines_of_a_report() -> None:
+    where = Failure(1, "h", "ValueError: bad", 1.0, where=FORGED)
+    ranks = tuple(RankResult(rank, "h", None, 1, reported=where) for rank in (0, 1))
+    lines = summary(JobResult(1, ranks, where))
+    assert len(lines) == len("\n".join(lines).split("\n"))
 
 
 @pytest.mark.parametrize("style", ["bold", "dim", "error", "warning", "info", "ok", "blue"])
@@ -125,3 +161,40 @@ def test_without_the_streams_they_would(run: Path, capsys: pytest.CaptureFixture
 
     assert ckpt.main(["show", f"/nowhere/{run.name}\x1b[2J"]) == 2
     assert not is_safe(capsys.readouterr().err)
+
+
+def test_names_in_checkpoints_and_data_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "x\nfirst failure: rank 9"
+    with Checkpointer(tmp_path / "run", single_world(), on_sigterm=False) as ckpt:
+        ckpt.save(1, {name: np.ones(4, np.float32)}, block=True, metrics={name: 1.0})
+    shard = next(path for path in (tmp_path / "run").rglob("*") if path.suffix == ".safetensors")
+    shard.write_bytes(shard.read_bytes()[:-4] + b"\0\0\0\0")
+    (tmp_path / f"{name}.jsonl").write_text('{"a\\nforged": 1}\n')
+    for words in (
+        ["ckpt", "show", str(tmp_path / "run")],
+        ["ckpt", "verify", str(tmp_path / "run")],
+        *(
+            ["data", word, str(tmp_path / f"{name}.jsonl"), *more]
+            for word, more in (("index", ()), ("show", ()), ("plan", ("--ranks", "1", "--batch", "1")))
+        ),
+    ):
+        with contextlib.suppress(SystemExit):
+            main(words)
+        out, err = capsys.readouterr()
+        assert one_line(name) in out, words
+        assert not [line for line in (out + err).splitlines() if line.startswith(("first failure", "forged"))], words
+
+
+def test_a_manifest_that_is_a_loop_of_links_is_a_damaged_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Checkpointer(tmp_path, single_world(), on_sigterm=False) as ckpt:
+        for step in (1, 2):
+            ckpt.save(step, {"w": np.ones(4, np.float32)}, block=True)
+    manifest = tmp_path / "checkpoint-1" / "manifest.json"
+    manifest.unlink()
+    manifest.symlink_to(manifest.name)
+    main(["ckpt", "ls", str(tmp_path)])
+    out, err = capsys.readouterr()
+    assert "damaged" in out
+    assert "error" not in err

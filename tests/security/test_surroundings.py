@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,8 @@ SECRET = "hunter2"
     [
         *("HF_TOKEN", "WANDB_API_KEY", "--api-key", "--apiKey", "db.password", "MY_SECRET", "PGPASSWORD", "MYSQL_PWD"),
         *("AWS_SECRET_ACCESS_KEY", "ALLRANKS_STORE_KEY", "ALLRANKS_JOB_KEY", "--hf_token", "sshPassphrase", "token"),
+        *("ACCESSTOKEN", "SECRETKEY", "HF_TOKENS", "DB_PASS", "--pwd", "--auth", "CREDS", "KAGGLE_KEY", "WANDB_KEY"),
+        "AZURE_STORAGE_KEY",
     ],
 )
 def test_names_of_secrets(name: str) -> None:
@@ -226,6 +229,7 @@ def test_names_of_secrets(name: str) -> None:
             "key",
         ),
         *("monkey", "keyboard", "--token-file", "PASSWORD_FILE", "AWS_ACCESS_KEY_ID", "PWD", "OLDPWD", "eos_token_id"),
+        *("forward_pass", "auth_type", "bypass"),
     ],
 )
 def test_names_of_no_secrets(name: str) -> None:
@@ -244,11 +248,26 @@ def test_names_of_no_secrets(name: str) -> None:
         f"trainer.logger.api_key={SECRET}",
         f"https://{SECRET}{SECRET}{SECRET}@github.com/x.git",
         f"hf_{SECRET}{SECRET}{SECRET}",
+        f'{{"token":"{SECRET}"}}',
+        f"--env=NAME_TOKEN={SECRET}",
+        f"https://h/x?a=1&access_token={SECRET}",
+        f"https://h/x?sv=2020&sig={SECRET}%3D",
+        f"https://h/x?X-Amz-Signature={SECRET}&x=1",
+        f"AIza{SECRET}{SECRET}{SECRET} nvapi-{SECRET}{SECRET}{SECRET} sk_live_{SECRET}{SECRET}",
+        f"npm_{SECRET}{SECRET}{SECRET} pypi-AgEI{SECRET}{SECRET}",
     ],
 )
 def test_secrets_in_text_are_masked(text: str) -> None:
     assert SECRET not in mask_secrets(text)
     assert "***" in mask_secrets(text)
+
+
+@pytest.mark.parametrize("part", ["a-", "a.", "sk-", "eyJ-", "a=", "a:", "x://", "'", "a='", "bearer ", "--token "])
+def test_long_texts_are_masked_in_linear_time(part: str) -> None:
+    """In a quadratic time, this would take a minute."""
+    began = time.process_time()
+    mask_secrets(f"--{part * 50_000}=")
+    assert time.process_time() - began < 10
 
 
 def test_words_and_addresses_without_secrets_stay() -> None:

@@ -124,13 +124,19 @@ def traceback_of(error: BaseException) -> str:
     with frames.hidden(error):
         text = frames.call_or_default(lambda: "".join(traceback.format_exception(error)), "")
     names: list[str] = []
-    names = frames.call_or_default(
-        lambda: [frames.field(type(one), "__qualname__", type) for one in (error, *_causes_of(error, None))], names
-    )
-    for name in names:
+    names = frames.call_or_default(lambda: [*_names_in(error, *_causes_of(error, None))], names)
+    for name in dict.fromkeys(names):
         if not name.isprintable():  # it may contain line ends
             text = text.replace(name, one_line(name))
     return _shorten_middle(text or frames.call_or_default(lambda: _plain_traceback(error), text_of(error)))
+
+
+def _names_in(*errors: BaseException) -> Iterator[str]:
+    """Yield the names of classes, files and functions in the tracebacks of exceptions."""
+    for error in errors:
+        yield frames.field(type(error), "__qualname__", type)
+        for code, _ in _raised_through(error):
+            yield from (code.co_filename, code.co_name)
 
 
 def _shorten_middle(text: str, head: int = HEAD, tail: int = TAIL) -> str:

@@ -13,6 +13,7 @@ from allranks.checkpoint.manifest import Manifest, StoredLeaf
 from allranks.cli import screen
 from allranks.cli.place import Place, add_place, load_manifest, parse_checkpoint
 from allranks.errors import NotThere
+from allranks.failure import one_line
 
 DESCRIPTION = "Show a checkpoint: when and by whom it was saved, its leaves with their shardings, and its values."
 _LONGEST = 400
@@ -67,9 +68,9 @@ def _leaf(leaf: StoredLeaf) -> dict[str, Any]:
 
 
 def _show(at: Place, manifest: Manifest, leaves: dict[str, StoredLeaf], values: dict[str, Any]) -> None:
-    screen.show(str(at), style="bold")
+    screen.show(one_line(str(at)), style="bold")
     for name, text in _summary_lines(manifest):
-        screen.show(f"  {name:<10} {text}")
+        screen.show(f"  {name:<10} {one_line(text)}")
     screen.show("")
     columns = ["leaf", "dtype", "shape", "size", "cut", "files"]
     rows = [

@@ -12,6 +12,7 @@ from allranks.checkpoint.rehash import DamagedRange, verify_checkpoint
 from allranks.cli import screen
 from allranks.cli.place import Place, add_place, choose_step, parse_checkpoint, parse_place
 from allranks.errors import Damaged, NewerFormat, NotThere
+from allranks.failure import one_line
 
 DESCRIPTION = """\
 Read every byte of a checkpoint and compare its digests with those in the manifest.
@@ -105,7 +106,7 @@ def _document(verdict: Verdict) -> dict[str, Any]:
 def _show(verdict: Verdict) -> None:
     if verdict.manifest_fault:
         word = "NOT VERIFIED" if verdict.newer else "DAMAGED"
-        screen.show(f"{verdict.at}: {word}: {verdict.manifest_fault}", style="bold red")
+        screen.show(one_line(f"{verdict.at}: {word}: {verdict.manifest_fault}"), style="bold red")
         return
     speed = f"{screen.size(int(verdict.bytes / max(verdict.seconds, 1e-9)))}/s"
     about = (
@@ -117,9 +118,9 @@ def _show(verdict: Verdict) -> None:
         return
     screen.show(f"{verdict.at}: DAMAGED: {screen.count(len(verdict.faults), 'fault')} in {about}.", style="bold red")
     for fault in verdict.faults:
-        screen.show(f"  {fault.file}")
-        screen.show(f"    bytes {fault.where[0]:,} to {fault.where[1]:,}: {fault.what}")
-        screen.show(f"    {_of(fault.leaves)}")
+        screen.show(f"  {one_line(fault.file)}")
+        screen.show(f"    bytes {fault.where[0]:,} to {fault.where[1]:,}: {one_line(fault.what)}")
+        screen.show(f"    {one_line(_of(fault.leaves))}")
 
 
 def _of(leaves: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from allranks.cli import screen
 from allranks.cli.data_place import add_place, indexed, opened
 from allranks.data.sources.files import FileSource
+from allranks.failure import one_line
 
 DESCRIPTION = """\
 Find out how many samples there are, and where: once, by one pass over lines and by the footers of Parquet. Kept beside
@@ -48,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _show(said: dict[str, Any]) -> None:
     scanned, kept = said["scanned"], said["kept"]
     empty = f" ({said['empty']:,} without a sample)" if said["empty"] else ""
-    screen.show(f"{said['data']}: {said['kind']}", style="bold")
+    screen.show(f"{one_line(said['data'])}: {said['kind']}", style="bold")
     screen.show(f"  files    {said['files']:,}{empty}, {screen.size(said['bytes'])}")
     screen.show(f"  samples  {said['samples']:,} in {screen.count(said['blocks'], 'block')}")
     screen.show(f"  digest   {said['digest']}")
@@ -60,6 +61,6 @@ def _show(said: dict[str, Any]) -> None:
         screen.show("  indexed  before; no file has changed" if kept else "  indexed  by a listing")
     if kept:
         share = 100 * kept["bytes"] / max(said["bytes"], 1)
-        screen.show(f"  kept     {screen.size(kept['bytes'])} ({share:.2g} % of the data) in {kept['at']}")
+        screen.show(f"  kept     {screen.size(kept['bytes'])} ({share:.2g} % of the data) in {one_line(kept['at'])}")
     elif said["kind"] != "folder":
         screen.show("  kept     nowhere: neither beside the data nor in the user's cache can be written")

@@ -20,6 +20,7 @@ from allranks.data.plan_summary import (
     summarize_plan,
 )
 from allranks.errors import DataError
+from allranks.failure import one_line
 
 DESCRIPTION = """\
 Say who would read what in an epoch: computed from the plan, the same that the ranks compute; no sample is read.
@@ -119,7 +120,7 @@ def _round(number: Any) -> float:
 
 def _show(where: str, found: PlanSummary) -> None:
     plan = found.plan
-    screen.show(f"{where}: epoch {plan.epoch} on {screen.count(found.ranks, 'rank')}", style="bold")
+    screen.show(f"{one_line(where)}: epoch {plan.epoch} on {screen.count(found.ranks, 'rank')}", style="bold")
     for name, said in _facts(found):
         screen.show(f"  {name:<8} {said}")
     if plan.layout.streams < found.ranks:

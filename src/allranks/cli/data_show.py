@@ -14,6 +14,7 @@ from allranks.cli.data_place import add_place, indexed, opened
 from allranks.data.base import BadSample, Reader, Source
 from allranks.data.batch import sample_columns
 from allranks.data.index import DatasetIndex
+from allranks.failure import one_line
 
 DESCRIPTION = """\
 Show what there is: files with their samples, bytes and blocks, what a sample looks like, and the first of them.
@@ -126,7 +127,9 @@ def _short(value: Any) -> Any:
 def _show(source: Source, said: dict[str, Any]) -> None:
     files = said["files"]
     total = f"{screen.count(len(files), 'file')}, {said['samples']:,} samples, {screen.size(said['bytes'])}"
-    screen.show(f"{source.where}: {said['kind']}, {total}, {screen.count(said['blocks'], 'block')}", style="bold")
+    screen.show(
+        f"{one_line(source.where)}: {said['kind']}, {total}, {screen.count(said['blocks'], 'block')}", style="bold"
+    )
     screen.show("")
     names = ["file", "samples", "size", "blocks", "stamp"]
     rows = [
@@ -137,10 +140,11 @@ def _show(source: Source, said: dict[str, Any]) -> None:
     for note in _notes(files):
         screen.show(note)
     screen.show(
-        "\na sample: " + (", ".join(f"{name} {kind}" for name, kind in said["columns"].items()) or "none usable")
+        "\na sample: "
+        + (", ".join(f"{one_line(name)} {kind}" for name, kind in said["columns"].items()) or "none usable")
     )
     for number, sample in enumerate(said["first"]):
-        screen.show(f"  {number}  {'BAD: ' + sample['bad'] if list(sample) == ['bad'] else sample}")
+        screen.show(f"  {number}  {'BAD: ' + one_line(sample['bad']) if list(sample) == ['bad'] else sample}")
     _show_bad(said["bad"], said["samples"])
 
 
@@ -164,6 +168,6 @@ def _show_bad(bad: list[dict[str, Any]] | None, samples: int) -> None:
         return
     screen.show(f"\nchecked: {len(bad):,} of {samples:,} samples cannot be used:", style="bold red")
     for one in bad[:_MOST_BAD]:
-        screen.show(f"  sample {one['sample']:,}: {one['why']}")
+        screen.show(f"  sample {one['sample']:,}: {one_line(one['why'])}")
     if len(bad) > _MOST_BAD:
         screen.show(f"  and {len(bad) - _MOST_BAD:,} more: --json has all.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from allranks.errors import AllranksError
+from allranks.failure import one_line
 from allranks.hang import endpoint, kernel, messages
 from allranks.hang.alarm import HangCase, RankSnapshot
 from allranks.hang.diagnose import RankObservation, diagnose
@@ -115,7 +116,9 @@ def _from_the_store(address: Address) -> dict[str, Any]:
 def _describe_ranks(ranks: Sequence[Address]) -> str:
     answer = endpoint.request(ranks[0], {"want": "sight"}, timeout=_OWN)
     command = (
-        " ".join(mask_arguments(answer["rank"]["command"])) if answer else f"pid {ranks[0].pid}, which does not answer"
+        one_line(" ".join(mask_arguments(answer["rank"]["command"])))
+        if answer
+        else f"pid {ranks[0].pid}, which does not answer"
     )
     return f"{len(ranks)} ranks here, {command}"
 
@@ -124,7 +127,7 @@ def describe_job(state: JobState) -> Iterator[str]:
     """Yield the lines of a job's description: a table with a row per rank, then which rank waits for which."""
     case, hosts = state.case, state.hosts
     slow = {one.rank: f"{one.ratio:.2f} x" for one in state.slow}
-    yield f"job {state.job}: {' '.join(state.command)}"
+    yield one_line(f"job {state.job}: {' '.join(state.command)}")
     yield ""
     rows = []
     for seen, verdict in zip(case.seen, case.diagnosis.verdicts, strict=True):

@@ -12,6 +12,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 
 from allranks.callsite import is_users, short_path
+from allranks.failure import one_line
 from allranks.hang.sites import Frame
 from allranks.world.claims import by_claim
 
@@ -41,7 +42,7 @@ def read_stack(frame: FrameType | None) -> tuple[Frame, ...]:
     found = []
     for step in frames_outward(frame):
         file, users = _file_facts(step.f_code.co_filename)
-        found.append(Frame(file, step.f_code.co_name, step.f_lineno or 0, users))
+        found.append(Frame(file, one_line(step.f_code.co_name), step.f_lineno or 0, users))
     return tuple(found)
 
 
@@ -56,7 +57,8 @@ def format_stack(frame: FrameType | None) -> str:
     while len(steps) > 1 and steps[0][0].co_filename.startswith(_HOUSE):
         del steps[0]
     words = [
-        f"{_file_facts(code.co_filename)[0]}:{line} in {code.co_name}{_source_line(code, line)}" for code, line in steps
+        f"{_file_facts(code.co_filename)[0]}:{line} in {one_line(code.co_name)}{_source_line(code, line)}"
+        for code, line in steps
     ]
     return "\n".join(reversed(words))
 
@@ -68,7 +70,7 @@ def _is_users(file: str) -> bool:
 def _source_line(code: CodeType, line: int) -> str:
     name = code.co_filename
     source = linecache.getline(name, line).strip() if name in linecache.cache else ""
-    return f":  {source}" if source else ""
+    return f":  {one_line(source.expandtabs(4))}" if source else ""
 
 
 def of_others(but: int) -> dict[str, FrameType]:

@@ -36,7 +36,8 @@ def summary(result: JobResult, *, recent: Collection[str] = (), quiet: bool = Fa
         lines += [f"job {result.cause}", ""]
     elif result.unjoined:
         lines += [_unjoined_note(result), ""]
-    return lines[:-1] if quiet else [*lines, *result.slow, *_rank_table(result)]
+    shown = lines[:-1] if quiet else [*lines, *result.slow, *_rank_table(result)]
+    return [line.replace("\n", "\\n") for line in shown]
 
 
 def member_summary(result: JobResult, *, quiet: bool = False) -> list[str]:

@@ -6,6 +6,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+from allranks.failure import one_line
+
 _NUMBER = re.compile(r"[-+]?\d[\d,._]*(e[-+]?\d+)?\s?[^\d\s]{0,8}")
 
 
@@ -30,7 +32,7 @@ def format_table(column_headers: Sequence[str], rows: Iterable[Sequence[object]]
     header. None is written as ``-``. An empty cell or ``-`` fits both kinds of column. Raises ValueError for a row that
     is not as long as the headers.
     """
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["-" if cell is None else one_line(str(cell)) for cell in row] for row in rows]
     for row in cells:
         if len(row) != len(column_headers):
             raise ValueError(f"a row of {len(row)} cells under {len(column_headers)} headers: {row}")

@@ -31,6 +31,7 @@ _MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _NOT_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP)  # refused by the file system, or for an unaligned address
 _NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError)
+_NO_FILES = {errno.ENXIO: "socket or a pipe", errno.ELOOP: "link that leads to itself"}
 _NOTHING_THERE = (errno.ENOENT, errno.ELOOP)  # removed since the folder was read; a link that leads nowhere
 _KINDS = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -192,8 +193,8 @@ class LocalStorage:
         try:
             fd = os.open(where, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
-            if error.errno == errno.ENXIO:
-                raise not_a_file_error(path, self.url, "socket or a pipe") from error
+            if error.errno in _NO_FILES:
+                raise not_a_file_error(path, self.url, _NO_FILES[error.errno]) from error
             raise
         mode = os.fstat(fd).st_mode
         if not stat.S_ISREG(mode):

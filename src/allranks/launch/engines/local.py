@@ -287,7 +287,7 @@ class _EventLoop:
             agents = tuple(self._control_socket.agents.get(rank, 0) for rank in action.ranks)
             self._order(messages.Kill(action.ranks, action.signum, agents))
         elif isinstance(action, Print):
-            (self._console.note if action.notice else self._console.print_line)(f"allranks: {action.text}")
+            self._print_line(action.text, notice=action.notice)
         elif isinstance(action, NotifyPeers):
             for rank in action.ranks:
                 self._control_socket.notify(rank)
@@ -329,8 +329,10 @@ class _EventLoop:
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._is_sending else 0)
         self._selector.modify(self._fork_server, events)
 
-    def _print_line(self, text: str) -> None:
-        self._console.print_line(f"allranks: {text}".rstrip())
+    def _print_line(self, text: str, *, notice: bool = False) -> None:
+        """Print a text, which a rank or another host may have sent, as one line."""
+        show = self._console.note if notice else self._console.print_line
+        show(f"allranks: {text}".rstrip().replace("\n", "\\n"))
 
     def _watch_output(self) -> None:
         """Register full outputs with the selector until they accept bytes again.

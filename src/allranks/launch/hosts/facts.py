@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from allranks.failure import one_line
 from allranks.launch.job import Job, Script
 from allranks.secret_values import mask_arguments
 
@@ -45,4 +46,4 @@ def _versions() -> dict[str, str]:
 
 def command_of(job: Job) -> str:
     """Return the command that the ranks run, for people."""
-    return shlex.join(mask_arguments(job.target.argv("python")))
+    return one_line(shlex.join(mask_arguments(job.target.argv("python"))))

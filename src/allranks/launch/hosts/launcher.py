@@ -66,8 +66,8 @@ class Launcher:
         raise NotImplementedError
 
     def note(self, text: str) -> None:
-        """Print a line."""
-        self._screen.note(f"allranks: {text}")
+        """Print a line, which another host may have sent."""
+        self._screen.note(f"allranks: {text}".replace("\n", "\\n"))
 
     def _wait(self, links: Links, until: float) -> list[tuple[int, Message | LinkEnd | None]]:
         """Wait for a message until a time; return it, or nothing. Raises Stopped at a signal."""
