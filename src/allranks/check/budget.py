@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 LEAST_S, PER_1000_LINES_S = 5.0, 0.5
+_AGAIN_S = 0.5  # where Python ignores exceptions (finalizers, callbacks of the garbage collector), the first is lost
 
 
 class Exhausted(BaseException):
@@ -40,7 +41,7 @@ def limited_to(seconds: float) -> Iterator[None]:
         raise Exhausted(f"it took more than {seconds:,.1f} s of the processor")
 
     before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, _AGAIN_S)
     try:
         yield
     finally:
