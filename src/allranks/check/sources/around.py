@@ -26,8 +26,8 @@ class Around:
     def files(self, path: str) -> frozenset[str]:
         """Return the files of the programs that ``path`` belongs to, tests left out."""
         if path not in self._known:
-            users = _closed([path], lambda one: self._importers.get(one, ()))
-            every = _closed(users, lambda one: self._imported.get(one, ()))
+            users = closed([path], lambda one: self._importers.get(one, ()))
+            every = closed(users, lambda one: self._imported.get(one, ()))
             self._known[path] = frozenset(one for one in every if one == path or not is_test(one))
         return self._known[path]
 
@@ -74,7 +74,8 @@ def _imports(text: str) -> Iterator[str]:
             yield from (one.strip().partition(" ")[0] for one in plain.partition("#")[0].split(","))
 
 
-def _closed(start: Iterable[str], after: Callable[[str], Iterable[str]]) -> set[str]:
+def closed(start: Iterable[str], after: Callable[[str], Iterable[str]]) -> set[str]:
+    """Return what ``after`` leads to from ``start``, step by step, and ``start`` itself."""
     found = set(start)
     waiting = list(found)
     while waiting:

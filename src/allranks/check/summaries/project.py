@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from allranks.check.sources.around import closed
 from allranks.check.summaries.render import under_main
 from allranks.check.summaries.summary import ClassFacts, FunctionFacts, Node, Summary, body_of
 from allranks.check.tables.names import documented
@@ -316,18 +317,6 @@ def _shared(path: str, other: str) -> int:
             break
         count += 1
     return count
-
-
-def closed(start: Iterable[str], after: Callable[[str], Iterable[str]]) -> set[str]:
-    """Return what ``after`` leads to from ``start``, step by step, and ``start`` itself."""
-    found = set(start)
-    waiting = list(found)
-    while waiting:
-        for one in after(waiting.pop()):
-            if one not in found:
-                found.add(one)
-                waiting.append(one)
-    return found
 
 
 def _names_shards(summary: Summary) -> bool:

@@ -13,8 +13,9 @@ from allranks.check.interpret.registered import is_route
 from allranks.check.interpret.state import Result
 from allranks.check.interpret.statements import Interpreter
 from allranks.check.program import Step
+from allranks.check.sources.around import closed
 from allranks.check.sources.source import is_test
-from allranks.check.summaries.project import Project, closed
+from allranks.check.summaries.project import Project
 from allranks.check.survey.alone import is_apart, is_tool, only_looks, uses_model
 from allranks.check.tables.evidence import TRAINERS, is_hooked
 from allranks.check.tables.names import documented

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from allranks.check.sources.around import closed
 from allranks.check.sources.source import is_test
-from allranks.check.summaries.project import Project, closed
+from allranks.check.summaries.project import Project
 
 # How many devices a trainer is given, by which strategy, and what nobody asks for who has one.
 _SETS = re.compile(
