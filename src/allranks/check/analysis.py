@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal, TypeAlias
 
 from allranks.check.knowledge.tables import Knowledge, load
@@ -100,6 +101,10 @@ class Starts:
             root.sure = root.sure and not _is_run_once(root.result.path, knowledge)
 
 
+def _signs(reached: Iterable[Reach]) -> frozenset[str]:
+    return frozenset(one.call.kind for one in reached if one.call.kind.startswith(("sign ", "collective")))
+
+
 def _is_started(reach: Reach) -> bool:
     """Whether it is a call of one of several processes that the program has started."""
     return reach.started and reach.call.kind in ("sign initialise", "sign wrap", "collective")
@@ -165,14 +170,11 @@ def analyse(
     roots = [Root(simulator.run_program(path), "program") for path in _programs(trees, modules, starts.entries)]
     roots += _rest(simulator, trees, texts)
     programs: dict[str, Root] = {}
+    signs_of = cache(lambda result: _signs(walk(result)))  # the methods of a class share one constructor
     for root in roots:
         root.reached = walk(root.result)
         root.parted = compare(root.result)
-        root.signs = frozenset(
-            reach.call.kind
-            for reach in (*root.reached, *(walk(root.born) if root.born is not None else ()))
-            if reach.call.kind.startswith(("sign ", "collective"))
-        )
+        root.signs = _signs(root.reached) | (signs_of(root.born) if root.born is not None else frozenset())
         root.starts = root.result.path not in starts.together and any(map(_is_started, root.reached))
         root.by_trainer = root.result.path not in starts.together and _is_by_trainer(root)
         root.asks = frozenset(reach.call.name for reach in root.reached if reach.call.kind == "sign rank")
@@ -255,7 +257,7 @@ def _rest(simulator: Simulator, trees: Mapping[str, ast.Module], texts: Mapping[
 def _is_found_by_name(simulator: Simulator, function: Function, owner: Class | None) -> bool:
     """Whether programs find a function or its class in a registry, or by a name in their settings, as data sets and
     models are found."""
-    nodes = [function.node, *(owner.node for owner in (owner,) if owner is not None)]
+    nodes = [function.node] if owner is None else [function.node, owner.node]
     decorators = [ast.unparse(one) for node in nodes for one in getattr(node, "decorator_list", ())]
     if any("regist" in text.lower() for text in decorators) or not simulator.calls.registered.isdisjoint(nodes):
         return True
