@@ -125,9 +125,9 @@ def main(model):
         lines = file.lines[function.lineno - 1 : function.end_lineno] if function is not None else file.lines
         if any(word in line for line in lines for word in _AGREES) or not _resumes(node, file):
             return
-        if rank_guard(node, file) is not None or not _asks_for_file(node.test, file):
+        if rank_guard(node, file) is not None or not _tests_for_file(node.test, file):
             return
-        if not any(isinstance(at, ast.If) and _asks_for_file(at.test, file) for at, _ in inside(node, file)):
+        if not any(isinstance(at, ast.If) and _tests_for_file(at.test, file) for at, _ in inside(node, file)):
             found = self.local(file, node.test, "each process decides by its own files whether it resumes")
             named = " ".join(ast.unparse(one) for one in reached(node.test, file))
             told = "args." in named and not says(named, "latest")  # a user has named the file
@@ -148,7 +148,7 @@ def _resumes(branch: ast.If, file: File) -> bool:
     return loads and any(word in ast.unparse(part) for part in block for word in ("optim", "epoch"))
 
 
-def _asks_for_file(test: ast.expr, file: File) -> bool:
+def _tests_for_file(test: ast.expr, file: File) -> bool:
     """Whether a condition asks whether a checkpoint is there."""
     calls = [at for one in reached(test, file) for at in ast.walk(one) if isinstance(at, ast.Call)]
     asks = any(tail_of(at) in _EXISTS for at in calls)

@@ -86,7 +86,7 @@ class Simulator:
         if found is None:
             found = self._objects[path] = ModuleObject(path, module_name(path))
             if path in self.trees:
-                with self.heap.whole():
+                with self.heap.base_layer():
                     self._run(found)
             found.done = True
             if above is not None:  # a package has its modules as attributes

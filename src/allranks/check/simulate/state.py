@@ -140,7 +140,7 @@ class Heap:
             self.set(*slot, merged(letters, live, a, b, also))
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
+    def base_layer(self) -> Iterator[None]:
         """Read and write the heap itself: what a module binds is there on all branches, not on that which imports it
         first."""
         layers, recordings = self._layers, self._recordings
