@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 LEAST_S, PER_1000_LINES_S = 5.0, 0.5
-_AGAIN_S = 0.5  # where Python ignores exceptions (finalizers, callbacks of the garbage collector), the first is lost
+_AGAIN_S = 0.5  # where Python ignores exceptions (finalizers, callbacks of weak references), the first is lost
 
 
 class Exhausted(BaseException):
@@ -40,10 +41,18 @@ def limited_to(seconds: float) -> Iterator[None]:
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise Exhausted(f"it took more than {seconds:,.1f} s of the processor")
 
+    show_ignored = sys.unraisablehook
+
+    def show_others(ignored: sys.UnraisableHookArgs) -> None:
+        if not issubclass(ignored.exc_type, Exhausted):  # ours comes again
+            show_ignored(ignored)
+
     before = signal.signal(signal.SIGVTALRM, stop)
+    sys.unraisablehook = show_others
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds, _AGAIN_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        sys.unraisablehook = show_ignored
         signal.signal(signal.SIGVTALRM, before)
