@@ -15,7 +15,9 @@ from harness import clean_environ
 import allranks
 from allranks.errors import NotReady
 from allranks.readiness import preflight as preflighting
+from allranks.readiness.generators import global_draws_row
 from allranks.world.base import World
+from allranks.world.detect import single_world
 from allranks.world.simulated import SimulatedWorld
 
 
@@ -127,3 +129,48 @@ def test_the_command_on_two_ranks(tmp_path: Path) -> None:
     done = command("--batch", "6")
     assert done.returncode == 1
     assert "error    a batch of 6 rows cannot be divided evenly" in done.stdout
+
+
+class NoisyRows:
+    """A data set whose samples draw noise: seeded by sample, or not."""
+
+    def __init__(self, *, seeded: bool) -> None:
+        self.seeded = seeded
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, sample: int) -> float:
+        if self.seeded:
+            np.random.seed(sample)
+        return float(np.random.random_sample())
+
+
+class BrokenRows(NoisyRows):
+    def __init__(self) -> None:
+        super().__init__(seeded=False)
+
+    def __getitem__(self, sample: int) -> float:
+        raise KeyError(f"row {sample}")
+
+
+@pytest.mark.needs("torch")
+def test_a_loader_that_draws_from_global_generators() -> None:
+    """What sample 0 draws is given back. A data set that seeds by sample is not named."""
+    import torch
+    from torch.utils.data import DataLoader
+
+    def row(loader: DataLoader) -> tuple[str, str, str]:
+        found = global_draws_row(loader)
+        assert found in allranks.preflight(single_world(), data=loader).rows
+        return found.verdict, found.texts[0], found.remedy
+
+    np.random.seed(3)
+    verdict, text, remedy = row(DataLoader(NoisyRows(seeded=False), shuffle=True))  # type: ignore[arg-type]
+    assert np.random.random_sample() == np.random.RandomState(3).random_sample()
+    assert (verdict, text) == ("warning", "the order of the samples comes from torch; sample 0 draws from numpy.random")
+    assert "allranks.RandomState(numpy=numpy.random, torch=torch)" in remedy
+    generator = torch.Generator().manual_seed(0)
+    assert row(DataLoader(NoisyRows(seeded=True), shuffle=True, generator=generator))[0] == "ok"  # type: ignore[arg-type]
+    verdict, text, _ = row(DataLoader(BrokenRows()))  # type: ignore[arg-type]
+    assert (verdict, text) == ("warning", "sample 0 cannot be read: KeyError: 'row 0'")

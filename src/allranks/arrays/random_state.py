@@ -99,15 +99,16 @@ def _check_generator(name: str, generator: Any) -> Any:
     return found
 
 
-def _loaded_adapters() -> Iterator[Generators]:
+def loaded_adapters() -> Iterator[Generators]:
+    """Yield the adapter of each library of generators that the program has imported."""
     for needs, name in _KINDS.items():
         if needs in sys.modules:
             yield import_module(name)
 
 
 def _kind_of(generator: object) -> Generators | None:
-    return next((kind for kind in _loaded_adapters() if kind.owns(generator)), None)
+    return next((kind for kind in loaded_adapters() if kind.owns(generator)), None)
 
 
 def _global_generator(module: ModuleType) -> Any:
-    return next((found for kind in _loaded_adapters() if (found := kind.of_module(module.__name__)) is not None), None)
+    return next((found for kind in loaded_adapters() if (found := kind.of_module(module.__name__)) is not None), None)

@@ -195,6 +195,7 @@ class Checkpointer:
         self._refuse_to_write()
         progress.step = step
         before = self._advance_to(step)
+        self._saver.note_step(step)
         self._seen = step, state, extra, metrics or {}
         notice = self._member.begin_exit_call()
         if self._preemption.save_if_exiting(self._member, notice):

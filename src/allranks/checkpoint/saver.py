@@ -40,6 +40,7 @@ from allranks.checkpoint.save_request import (
     resolve_gatherables,
 )
 from allranks.checkpoint.stage import BlockPool
+from allranks.checkpoint.unsaved_generators import UnsavedGenerators
 from allranks.consistency.differences import claim_of_state
 from allranks.consistency.placement import agree_placement, open_world_tree
 from allranks.digest import digest, show
@@ -85,6 +86,7 @@ class RunSaver:
         self._renew_pools()
         self._count = 0
         self._last: SaveHandle | None = None
+        self._generators = UnsavedGenerators() if world.is_main and settings.durable else None
         self.committed: int | None = None  # the last committed step
 
     def start_save(self, order: SaveOrder, state: object) -> SaveHandle:
@@ -111,6 +113,11 @@ class RunSaver:
         _LOG.debug("save of step %d on rank %d: copied (the training continues)", *said)
         handle.blocked = time.monotonic() - began
         return handle
+
+    def note_step(self, step: int) -> None:
+        """Note that the training has done ``step`` steps."""
+        if self._generators is not None:
+            self._generators.note_step(step)
 
     def allocate_copies(self, state: object) -> None:
         """Allocate the memory for copies of a state in the background, because that would delay the first save."""
@@ -178,6 +185,9 @@ class RunSaver:
             if not agreed:
                 tree = agree_placement(tree, world, name=f"save of step {order.step}")
         assert operation is not None
+        assert tree is not None
+        if self._generators is not None:
+            self._generators.note_save(order.step, tree, order.extra)
         return operation
 
     def _agree_on_save(

@@ -15,7 +15,7 @@ from allranks.arrays.batch import BatchPlan
 from allranks.errors import NotReady
 from allranks.findings import Row, error, ok, warning
 from allranks.readiness import batch as batches
-from allranks.readiness import code, values, variables
+from allranks.readiness import code, generators, values, variables
 from allranks.readiness.comparison import (
     NamedValue,
     difference_row,
@@ -70,7 +70,7 @@ def preflight(
 
     - ``batch``: the number of rows of a global batch, split over all devices of all ranks and ``accumulation`` steps.
       Give a BatchPlan if only some devices are data-parallel.
-    - ``data``: this rank's first rows (a tree of arrays), or its DataLoader.
+    - ``data``: this rank's first rows (a tree of arrays), or its DataLoader, of which sample 0 is read.
     - ``same``: values that must be equal on all ranks (a configuration, the key of the parameters).
     - ``distinct``: values that must differ between all ranks and devices (keys of dropout, seeds, generators). Each is
       a key, or an array of keys.
@@ -226,6 +226,7 @@ def _data_rows(world: World, request: _CheckRequest, *, devices: int, jax: bool)
         yield from batches.loader_rows(
             _loader_settings(request.data), plan, rank=world.rank, ranks=world.size, uses_jax=jax
         )
+        yield generators.global_draws_row(request.data)
     elif values.spans_ranks(request.data):
         yield batches.global_rows_row(values.array_shapes(request.data), plan)
     else:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.utils.data import RandomSampler
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:
@@ -25,3 +26,9 @@ def group_timeout() -> float | None:
     group: Any = dist.group.WORLD
     backend = group._get_backend(torch.device("cuda" if dist.get_backend() == "nccl" else "cpu"))
     return float(backend.options._timeout.total_seconds())
+
+
+def shuffles_by_global_generator(loader: Any) -> bool:
+    """Return whether a DataLoader shuffles, and takes the seed of each epoch's order from torch's global generator."""
+    sampler = getattr(loader, "sampler", None)
+    return isinstance(sampler, RandomSampler) and sampler.generator is None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from allranks.arrays.generators.base import GlobalState
 
 _WORD = 32
 
@@ -35,3 +38,7 @@ def reseed(generator: Any, seed: int) -> Any:
     for word in range(4):
         key = jax.random.fold_in(key, seed >> (word * _WORD) & 0xFFFFFFFF)
     return key
+
+
+def global_states() -> Iterator[GlobalState]:
+    yield from ()  # every draw takes a key

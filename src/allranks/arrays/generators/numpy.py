@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
+
+from allranks.arrays.generators.base import GlobalState
 
 _KINDS = (np.random.Generator, np.random.RandomState, random.Random)
 _GLOBAL = {"random": random.random, "numpy.random": np.random.random_sample}
@@ -44,3 +48,19 @@ def reseed(generator: Any, seed: int) -> Any:
     else:
         generator.bit_generator.state = type(generator.bit_generator)(np.random.SeedSequence(seed)).state
     return generator
+
+
+def global_states() -> Iterator[GlobalState]:
+    python = of_module("random")
+    state = python.getstate()
+    words = np.array(state[1], np.uint32)
+    yield _twister_state("random", words[:-1], int(words[-1]), partial(python.setstate, state))
+    legacy = of_module("numpy.random")
+    found = legacy.get_state(legacy=False)
+    if found["bit_generator"] == "MT19937":
+        inner = found["state"]
+        yield _twister_state("numpy.random", inner["key"], int(inner["pos"]), partial(legacy.set_state, found))
+
+
+def _twister_state(module: str, key: Any, position: int, put_back: Any) -> GlobalState:
+    return GlobalState(module, key, position, key.tobytes(), put_back)
