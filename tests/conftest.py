@@ -20,6 +20,7 @@ NEEDED = (
     *("lightning", "accelerate", "tensorboard", "wandb", "mlflow"),
     *("kubernetes", "kubernetes_validate", "kubeflow_trainer_api", "yaml", "sky", "ray"),
     *("pyarrow", "orjson", "zstandard", "cloudpickle", "tokenizers", "tiktoken", "datasets", "grain", "torchdata"),
+    *("array_record", "lance"),
 )
 MISSING = [module for module in NEEDED if find_spec(module) is None]
 # Files whose helpers import it, or that run a program which does from its first line on.

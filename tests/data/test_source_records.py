@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from allranks import Dataset
 from allranks.data.base import BadSample
 from allranks.data.sources.crc32c import masked_crcs
 from allranks.data.sources.detect import open_source
+from allranks.data.sources.file import ByteCounter, FileBytes
 from allranks.data.sources.tfrecord import parse_example
 from allranks.errors import DataChanged, DataError
+from allranks.storage.memory import MemoryStorage
 
 WRITTEN = Path(__file__).parent / "written"
 
@@ -294,3 +297,79 @@ def test_a_tfrecord_that_changed_is_refused(tmp_path: Path) -> None:
     path.write_bytes(record(b"one") * 2)
     with pytest.raises(DataChanged, match=r"a\.tfrecord has changed"):
         source.open(index).read(0)
+
+
+# ---- ArrayRecord
+
+
+def write_array_records(path: Path, records: list[bytes], options: str = "group_size:1") -> None:
+    from array_record.python import array_record_module as module
+
+    writer = module.ArrayRecordWriter(str(path), options)
+    for one in records:
+        writer.write(one)
+    writer.close()
+
+
+@pytest.mark.needs("array_record")
+@pytest.mark.parametrize("options", ["group_size:1", "group_size:7,brotli:6", "group_size:100,uncompressed"])
+def test_array_records_are_read(options: str, tmp_path: Path) -> None:
+    """Blocks have complete groups of records. A file without a record, and one without a byte, have no sample."""
+    noise = np.random.default_rng(0)
+    records = [noise.bytes(size) for size in noise.integers(0, 9000, 500).tolist()]
+    write_array_records(tmp_path / "a.array_record", records, options)
+    write_array_records(tmp_path / "b.array_record", [], options)
+    (tmp_path / "c.array_record").touch()
+    source = open_source("array_record", tmp_path)
+    assert [one["record"] for one in samples_of(source)] == records
+    group = int(options.partition(":")[2].partition(",")[0])
+    assert len(source.index()) > 2
+    assert (source.index().begin % group == 0).all()
+    assert samples_of(open_source("array_record", tmp_path)) == samples_of(source)  # from the cached index
+
+
+@pytest.mark.needs("array_record")
+def test_examples_in_array_records(tmp_path: Path) -> None:
+    path = tmp_path / "a.array_record"
+    write_array_records(path, [*map(example, FEATURES), b"\xff"])
+    found = samples_of(open_source("array_record", path, examples=True))
+    assert [one["id"].tolist() for one in found[:-1]] == [one["id"] for one in FEATURES]
+    assert "a.array_record: record 6 cannot be decoded" in found[-1].why
+    ids = [row for batch in Dataset.array_record(path).batch(4).loader(rank=0, size=1) for row in batch.ids[batch.mask]]
+    assert sorted(ids) == list(range(7))
+
+
+@pytest.mark.needs("array_record")
+def test_an_array_record_file_that_is_damaged_is_named(tmp_path: Path) -> None:
+    """Cut off anywhere, also at the end of a block of 64 KiB, where its reader finds no record."""
+    path, cache = tmp_path / "a.array_record", str(tmp_path / "c")
+    write_array_records(path, [np.random.default_rng(0).bytes(3000) for _ in range(100)])
+    good = path.read_bytes()
+    for size in (1, 1000, 1 << 16, 3 << 16, len(good) - (1 << 16), len(good) - 1):
+        path.write_bytes(good[:size])
+        with pytest.raises(DataError, match=r"a\.array_record .* is no whole ArrayRecord file"):
+            open_source("array_record", path, cache=cache).index()
+    path.write_bytes(good)
+    source = open_source("array_record", path, cache=cache)
+    index = source.index()
+    at = len(good) // 2  # not one of the places that the stamp is made of
+    path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    with pytest.raises(DataError, match=r"a\.array_record: records 0 to 100 cannot be read: "):
+        source.open(index).read(0)
+    path.write_bytes(b"x" + good[1:])
+    with pytest.raises(DataChanged, match=r"a\.array_record has changed"):
+        source.open(index).read(0)
+
+
+@pytest.mark.needs("array_record")
+def test_array_records_need_their_package_and_a_local_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match="can be read from a local disk only"):
+        array_record_format().scan_file(FileBytes(MemoryStorage(), "a.array_record", 3, ByteCounter()))
+    monkeypatch.setitem(sys.modules, "array_record.python", None)
+    monkeypatch.delitem(sys.modules, "allranks.data.sources.array_record")
+    with pytest.raises(DataError, match=r"array_record needs array_record\S*, which is not installed"):
+        open_source("array_record", "x")
+
+
+def array_record_format() -> Any:
+    return open_source("array_record", "x").format

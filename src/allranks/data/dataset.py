@@ -103,6 +103,16 @@ class Dataset(DatasetRecipe):
         return cls.of(open_source("tfrecord", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod
+    def array_record(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
+        """Return a data set of ArrayRecord files. A sample is ``{"record": bytes}``; see also ``examples=True``."""
+        return cls.of(open_source("array_record", files, **options), seed=seed, shuffle=shuffle)
+
+    @classmethod
+    def lance(cls, place: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
+        """Return a data set of the rows of a version of a Lance data set. A sample is a dict."""
+        return cls.of(open_source("lance", place, **options), seed=seed, shuffle=shuffle)
+
+    @classmethod
     def tokens(
         cls,
         files: Any,

@@ -25,8 +25,10 @@ KINDS = (
     "mds",
     "litdata",
     "tfrecord",
+    "array_record",
+    "lance",
 )
-_NOT_OURS = ("datasets", "fsspec")
+_PACKAGES = {"datasets": "datasets", "fsspec": "fsspec", "array_record": "array_record", "lance": "pylance"}
 
 
 def open_source(kind: str, data: Any, **options: Any) -> Source:
@@ -47,6 +49,8 @@ def import_source_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if (error.name or "allranks").partition(".")[0] == "allranks":
             raise
-        what = error.name if error.name in _NOT_OURS else '"allranks[data]"'
-        remedy = f"Install it: pip install {what}"
-        raise DataError(f"{name} needs {error.name}, which is not installed.", remedy=remedy) from error
+        missing = (error.name or "").partition(".")[0]
+        what = _PACKAGES.get(missing, '"allranks[data]"')
+        raise DataError(
+            f"{name} needs {missing}, which is not installed.", remedy=f"Install it: pip install {what}"
+        ) from error

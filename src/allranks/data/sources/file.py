@@ -12,6 +12,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from allranks.data.index import SourceFile
+from allranks.digest import digest, show
 from allranks.errors import DataChanged, DataError, NotThere, StorageError, Truncated
 from allranks.failure import text_of
 from allranks.storage.base import Storage
@@ -19,6 +20,7 @@ from allranks.storage.local import LocalStorage
 
 CHUNK = 4 << 20
 _REMOTE_READS = 16
+_PLACES, _PLACE_BYTES = 8, 1 << 12
 
 
 class ByteCounter:
@@ -50,6 +52,15 @@ class FileBytes:
     def path(self) -> str:
         """The file's address, as a user would write it."""
         return f"{self._storage.url.rstrip('/')}/{self.name}"
+
+    @property
+    def local_path(self) -> str | None:
+        """The path of the file for libraries that open it themselves; None if it is not on a local file system."""
+        return self.path if isinstance(self._storage, LocalStorage) else None
+
+    def count_bytes(self, byte_count: int) -> None:
+        """Count bytes that a library has read itself."""
+        self._counter.add_bytes(byte_count)
 
     def read(self, offset: int, count: int) -> bytes:
         """Return ``count`` bytes from ``offset``. Raises DataChanged if the file is shorter now, or deleted.
@@ -116,6 +127,16 @@ def read_ranges(storage: Storage, path: str, offsets: Sequence[int], rows: NDArr
         return
     with ThreadPoolExecutor(_REMOTE_READS, thread_name_prefix="allranks-ranges") as pool:
         list(pool.map(lambda offset, row: storage.read(path, offset, [row.data]), offsets, rows))
+
+
+def digest_of_places(*files: FileBytes) -> str:
+    """Return a digest of a few places of each file, for formats without a checksum of the file."""
+    words: list[str | bytes] = []
+    for one in files:
+        size = min(_PLACE_BYTES, one.nbytes)
+        places = sorted({(one.nbytes - size) * at // (_PLACES - 1) for at in range(_PLACES)})
+        words += [str(one.nbytes), *(one.read(at, size) for at in places)]
+    return show(digest(*words))[:16]
 
 
 def data_changed_error(path: str, expected: str, actual: str) -> DataChanged:

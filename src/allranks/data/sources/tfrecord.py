@@ -117,11 +117,12 @@ class TfRecordFile:
                 remedy="The file is damaged: write or fetch it again.",
             )
         records = [data[begin + _HEAD : begin + _HEAD + size] for begin, size in zip(starts, sizes, strict=True)]
-        decode = parse_example if self.format.examples else _as_record
+        decode = parse_example if self.format.examples else as_record
         return decode_records(records, decode, f"{path}, {where}: record", first=0)
 
 
-def _as_record(record: bytes) -> dict[str, Any]:
+def as_record(record: bytes) -> dict[str, Any]:
+    """Return the undecoded sample of a record."""
     return {"record": record}
 
 

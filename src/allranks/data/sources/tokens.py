@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from allranks.data.arguments import check_number
 from allranks.data.base import BlockRows, RandomAccess
 from allranks.data.index import SourceFile
-from allranks.data.sources.file import CHUNK, FileBytes, data_changed_error, wrong_index_error
+from allranks.data.sources.file import CHUNK, FileBytes, data_changed_error, digest_of_places, wrong_index_error
 from allranks.data.sources.files import FileBlocks, FileScan, FileSource, IndexBlock, OpenFile
 from allranks.data.sources.megatron import MegatronIndex, open_megatron_index
 from allranks.data.sources.patterns import Pattern, parse_pattern
@@ -25,12 +25,10 @@ from allranks.data.sources.token_windows import (
     WindowRows,
     WindowsOnDisk,
 )
-from allranks.digest import digest, show
 from allranks.errors import DataError
 
 _BLOCK_BYTES = 1 << 16
 _LONGEST_DOCUMENT = 1 << 28  # bytes
-_STAMP_PLACES, _STAMP_BYTES = 8, 1 << 12  # of a file, which make its stamp
 _DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 _ONE_OF_THEM = "For windows that end where documents end: Dataset.tokens(files, eos_id=...).pack(length)."
 
@@ -249,11 +247,5 @@ class TokenFile:
 
 
 def _stamp_of(file: FileBytes, megatron: MegatronIndex | None) -> str:
-    """Return a digest of a few places of the file, and of its index: these files have no checksums."""
-    files = [file] if megatron is None else [file, megatron.file]
-    words: list[str | bytes] = []
-    for one in files:
-        size = min(_STAMP_BYTES, one.nbytes)
-        places = sorted({(one.nbytes - size) * at // (_STAMP_PLACES - 1) for at in range(_STAMP_PLACES)})
-        words += [str(one.nbytes), *(one.read(at, size) for at in places)]
-    return show(digest(*words))[:16]
+    """Return a digest of the file, and of its index: these files have no checksums."""
+    return digest_of_places(file) if megatron is None else digest_of_places(file, megatron.file)
