@@ -254,7 +254,7 @@ def test_audit_says_how_other_data_differs(data: Callable[..., Said], corpus: Pa
         (["plan", "{here}/corpus", "--ranks", "2", "--batch", "64", "--streams", "7"], "streams=7 does not divide"),
         (
             ["show", "{here}/pictures", "--kind", "folder", "--block-bytes", "9"],
-            "--block-bytes: expected files of lines",
+            "--block-bytes: expected files of the kind jsonl or text or tokens, found folder",
         ),
         (["plan", "{here}/corpus", "--ranks", "2"], "Give --batch ROWS"),
         (["plan", "json:dumps_all", "--ranks", "2"], "json:dumps_all: module 'json' has no attribute 'dumps_all'"),
@@ -285,6 +285,46 @@ def test_data_that_cannot_be_used_is_one_line_and_exit_code_2(
 
 
 @pytest.mark.needs("pyarrow")
+@pytest.mark.needs("array_record")
 def test_the_suffixes_that_tell_a_kind_are_those_that_its_source_reads() -> None:
     for kind, suffixes in SUFFIXES.items():
         assert set(suffixes) <= set(open_source(kind, "x").format.suffixes)
+
+
+def test_tokens_are_indexed_shown_checked_and_planned(data: Callable[..., Said], tmp_path: Path) -> None:
+    """The windows of nanoGPT's files; a token that the vocabulary does not have is named."""
+    numbers = np.arange(10_000, dtype=np.uint16)
+    numbers.tofile(tmp_path / "train.bin")
+    words = (tmp_path / "train.bin", "--kind", "tokens", "--length", 64, "--cache", tmp_path / "cache")
+    assert data("index", *words, "--targets", "--json").document["samples"] == 156
+    shown = data("show", *words, "--targets", "--sample", 1)
+    assert "a sample: tokens int64[64], targets int64[64]" in shown.out
+    assert "[1, 2, 3, 4, " in shown.out
+    assert data("show", *words, "--check", "--vocab-size", 10_000).code == 0
+    bad = data("show", *words, "--check", "--vocab-size", 9_000)
+    assert bad.code == 2
+    assert "train.bin: " in bad.err
+    assert "expected 0 to 8,999" in bad.err
+    planned = data("plan", *words, "--ranks", 2, "--batch", 12, "--json").document
+    loader = allranks.Dataset.tokens(tmp_path / "train.bin", length=64).batch(12).loader(rank=0, size=2)
+    assert planned["steps"] == len(loader) == 13
+    documents = data("index", tmp_path, "--kind", "tokens", "--eos-id", 500, "--cache", tmp_path / "other", "--json")
+    assert documents.document["samples"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--kind", "tokens"), "so its documents are not known"),
+        (("--length", 8), "expected files of one kind, found 1 .bin"),
+        (("--kind", "litdata", "--length", 8), "--length: expected files of the kind tokens, found litdata"),
+        (("--kind", "jsonl", "--eos-id", 8), "--eos-id: expected files of the kind tokens, found jsonl"),
+    ],
+)
+def test_options_of_tokens_that_do_not_fit(
+    data: Callable[..., Said], tmp_path: Path, words: tuple[object, ...], says: str
+) -> None:
+    np.arange(100, dtype=np.uint16).tofile(tmp_path / "a.bin")
+    said = data("index", tmp_path / "a.bin", "--cache", tmp_path, *words)
+    assert said.code == 2
+    assert says in said.err

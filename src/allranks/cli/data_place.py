@@ -28,11 +28,19 @@ SUFFIXES = {
     "parquet": (".parquet", ".pq"),
     "arrow": (".arrow", ".feather", ".ipc", ".arrows"),
     "webdataset": (".tar",),
+    "mds": (".mds",),
+    "tfrecord": (".tfrecord", ".tfrecords"),
+    "array_record": (".array_record", ".arrayrecord"),
 }
 _PACKED = (".gz", ".zst")
 _LINES = ("jsonl", "text")
+# Options that only some kinds have, by their names in Python.
+_OPTIONS = {
+    "block_bytes": (*_LINES, "tokens"),
+    **dict.fromkeys(("length", "stride", "targets", "eos_id", "dtype", "vocab_size"), ("tokens",)),
+}
 _PROGRAM = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-KINDS = (*SUFFIXES, "folder")
+KINDS = (*SUFFIXES, "tokens", "litdata", "folder")
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +52,15 @@ def add_place(parser: argparse.ArgumentParser) -> None:
 def add_kind(parser: argparse.ArgumentParser) -> None:
     """Add to a command's parser the options for what a pattern alone does not say."""
     parser.add_argument("--kind", choices=KINDS, help="of the files (default: by their names)")
-    parser.add_argument("--block-bytes", type=int, metavar="N", help="of lines, as the program has it (default 64 KiB)")
+    parser.add_argument("--block-bytes", type=int, metavar="N", help="of lines and tokens, as the program has it")
     parser.add_argument("--cache", metavar="FOLDER", help="where indexes are kept (default: beside the data)")
+    tokens = parser.add_argument_group("options of --kind tokens, as the program has them")
+    tokens.add_argument("--length", type=int, metavar="N", help="the tokens of a window (default: documents)")
+    tokens.add_argument("--stride", type=int, metavar="N", help="from window to window (default: the length)")
+    tokens.add_argument("--targets", action="store_true", default=None, help="as in targets=True")
+    tokens.add_argument("--eos-id", type=int, metavar="ID", help="the token that ends a document")
+    tokens.add_argument("--dtype", metavar="TYPE", help="of the tokens of files without a header (default uint16)")
+    tokens.add_argument("--vocab-size", type=int, metavar="N", help="a token that is not below is an error")
 
 
 def of_program(text: str) -> DatasetRecipe | None:
@@ -84,10 +99,12 @@ def _bare(name: str) -> str:
 def opened(arguments: argparse.Namespace, pattern: str) -> Source:
     """Return the source of the data. Raises DataError if no file exists, or if the names do not show the kind."""
     kind = arguments.kind or _guessed(pattern)
-    options = {"cache": arguments.cache, "block_bytes": arguments.block_bytes}
+    options = {name: getattr(arguments, name) for name in ("cache", *_OPTIONS)}
     given = {name: value for name, value in options.items() if value is not None}
-    if kind not in _LINES and "block_bytes" in given:
-        raise DataError(f"--block-bytes: expected files of lines, found files of the kind {kind}.")
+    for name in given:
+        if kind not in _OPTIONS.get(name, KINDS):
+            expected = " or ".join(_OPTIONS[name])
+            raise DataError(f"--{name.replace('_', '-')}: expected files of the kind {expected}, found {kind}.")
     if kind == "folder":
         given.pop("cache", None)  # its index is a listing, and not kept
     return open_source(kind, pattern, **given)
