@@ -12,7 +12,7 @@ from bench.measure import ROOT, must, run
 from bench.runs import Goal, Part
 
 TORTURE = ROOT / "tests" / "data" / "programs" / "torture.py"
-HARNESS = ("src", ".", "tests/world", "tests/checkpoint/programs")
+HARNESS = ("src", ".", "tests/world", "tests/checkpoint/programs", "tests/data")
 
 
 def tables(place: Place, *, quick: bool, rounds: int) -> Part:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from record_files import checksum, example, field, record, varint, write_array_records
 
 from allranks import Dataset
 from allranks.data.base import BadSample
@@ -169,47 +170,6 @@ def test_chunks_need_their_index(folder: Path) -> None:
 # ---- TFRecord
 
 
-def varint(number: int) -> bytes:
-    number, found = number & (1 << 64) - 1, b""
-    while number > 127:
-        found, number = found + bytes([number & 127 | 128]), number >> 7
-    return found + bytes([number])
-
-
-def field(number: int, value: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def example(features: dict[str, Any]) -> bytes:
-    """A tf.train.Example, as TensorFlow writes it: numbers packed, or not."""
-    entries = b""
-    for name, values in features.items():
-        if isinstance(values[0], bytes):
-            feature = field(1, b"".join(field(1, value) for value in values))
-        elif isinstance(values[0], float):
-            feature = field(2, field(1, np.array(values, "<f4").tobytes()))
-        else:
-            feature = field(3, field(1, b"".join(map(varint, values))))
-        entries += field(1, field(1, name.encode()) + field(2, feature))
-    return field(1, entries)
-
-
-def checksum(data: bytes) -> bytes:
-    """The plain way, bit by bit."""
-    register = 0xFFFFFFFF
-    for letter in data:
-        register ^= letter
-        for _ in range(8):
-            register = register >> 1 ^ 0x82F63B78 * (register & 1)
-    register ^= 0xFFFFFFFF
-    return struct.pack("<I", ((register >> 15 | register << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
-def record(data: bytes) -> bytes:
-    size = struct.pack("<Q", len(data))
-    return size + checksum(size) + data + checksum(data)
-
-
 FEATURES = [
     {"id": [row], "image": [bytes([row]) * (700 * row)], "x": [row / 2, 1.5], "y": [-row, 1 << 62]} for row in range(6)
 ]
@@ -300,15 +260,6 @@ def test_a_tfrecord_that_changed_is_refused(tmp_path: Path) -> None:
 
 
 # ---- ArrayRecord
-
-
-def write_array_records(path: Path, records: list[bytes], options: str = "group_size:1") -> None:
-    from array_record.python import array_record_module as module
-
-    writer = module.ArrayRecordWriter(str(path), options)
-    for one in records:
-        writer.write(one)
-    writer.close()
 
 
 @pytest.mark.needs("array_record")

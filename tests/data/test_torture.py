@@ -12,9 +12,11 @@ import pytest
 PROGRAM = Path(__file__).parent / "programs" / "torture.py"
 FORKS = Path(__file__).parents[1] / "checkpoint" / "programs"
 
+FILES = ("tokens", "mds", "litdata", "tfrecord", "array_record")
+
 
 def tell(folder: Path, *words: object, patience: float = 180.0) -> str:
-    path = os.pathsep.join([str(FORKS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(FORKS), str(PROGRAM.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
     environ = {"PYTHONPATH": path}
     done = harness.run(1, [str(PROGRAM), str(folder), *map(str, words)], environ=lambda *_: environ, patience=patience)
     print(done)
@@ -27,7 +29,7 @@ def tell(folder: Path, *words: object, patience: float = 180.0) -> str:
     ("kind", "epochs"),
     [
         pytest.param("plain", 3, marks=pytest.mark.soak),
-        pytest.param("tokens", 6, marks=pytest.mark.soak),
+        *(pytest.param(kind, 6, marks=pytest.mark.soak) for kind in FILES),
         ("packed", 6),
         pytest.param("best-fit", 6, marks=pytest.mark.soak),
     ],
@@ -39,7 +41,7 @@ def test_four_ranks_then_three_then_one_then_four(kind: str, epochs: int, tmp_pa
 
 @pytest.mark.soak
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("kind", ["plain", "packed", "best-fit", "tokens"])
+@pytest.mark.parametrize("kind", ["plain", "packed", "best-fit", *FILES])
 def test_twenty_epochs_through_a_hundred_kills(kind: str, tmp_path: Path) -> None:
     print(tell(tmp_path, kind, 20, 2, "random:100", patience=3600))
 

@@ -1,8 +1,8 @@
 """A training that is killed again and again, and goes on with another number of ranks: which samples did it take?
 
-``torture.py FOLDER KIND EPOCHS SEED SIZES``: KIND is ``plain``, ``tokens``, ``packed`` or ``best-fit``; SIZES the world
-sizes of the jobs, ``4,3,1,4``, all but the last of which are killed; or ``random:100``. Ranks are forked, and meet over
-torch's store; PYTHONPATH has tests/checkpoint/programs.
+``torture.py FOLDER KIND EPOCHS SEED SIZES``: KIND is ``plain``, ``packed``, ``best-fit`` or a kind of files; SIZES the
+world sizes of the jobs, ``4,3,1,4``, all but the last of which are killed; or ``random:100``. Ranks are forked, and use
+torch's store; PYTHONPATH has tests/data and tests/checkpoint/programs.
 Prints what it saw; fails where a sample of an epoch was taken twice or never, or ranks took different steps.
 """
 
@@ -23,22 +23,41 @@ import numpy as np
 from forks import Diary, fork, kill_all, wait_for
 from harness import torchrun_environ
 from real_saves import quiet_port
+from record_files import example, write_array_records, write_litdata, write_mds, write_tfrecord
 
 from allranks import Checkpointer, Dataset, init
 
 BATCH, DOCUMENTS, EVERY = 24, 1003, 3
+PARTS = (400, 0, 13, 250, 340)  # the documents of each file
 LENGTH = 16  # of windows of tokens, of which there are as many as documents
 SIZES = (1, 2, 3, 4, 6)
+OTHER_KINDS = ("mds", "litdata", "tfrecord", "array_record")
 
 
 def write_documents(folder: Path) -> None:
     """Files of uneven length, one of them empty."""
     dice = random.Random(0)
     left = iter(range(DOCUMENTS))
-    for number, many in enumerate([400, 0, 13, 250, 340]):
+    for number, many in enumerate(PARTS):
         lines = (json.dumps({"id": next(left), "words": dice.randint(1, 60)}) for _ in range(many))
         (folder / f"{number}.jsonl").write_text("".join(f"{line}\n" for line in lines))
-        (folder / f"{number}.bin").write_bytes(np.ones(LENGTH * many + (many > 0), "<u2").tobytes())
+
+
+def write_records(folder: Path, kind: str) -> None:
+    """Files of this kind, with the ids of the documents. A window of tokens repeats its id."""
+    ids = np.split(np.arange(DOCUMENTS), np.cumsum(PARTS)[:-1])
+    if kind == "litdata":
+        write_litdata(folder, [some.tolist() for some in ids])
+        return
+    for number, some in enumerate(ids):
+        path = folder / f"{number}.{kind}"
+        if kind == "tokens":
+            windows = np.append(np.repeat(some, LENGTH), some[-1:])  # one more, the last target
+            path.with_suffix(".bin").write_bytes(windows.astype("<u2").tobytes())
+        elif kind == "array_record":
+            write_array_records(path, [example({"id": [one]}) for one in some.tolist()])
+        else:
+            {"mds": write_mds, "tfrecord": write_tfrecord}[kind](path, some.tolist())
 
 
 def tokens(sample: dict[str, Any]) -> dict[str, Any]:
@@ -49,10 +68,24 @@ def data_of(folder: Path, kind: str) -> Dataset:
     if kind == "tokens":
         found = Dataset.tokens(str(folder / "*.bin"), length=LENGTH, targets=True, seed=3, block_bytes=512)
         return found.batch(BATCH, streams=12)
+    if kind in OTHER_KINDS:
+        options = {"examples": True} if kind == "array_record" else {}
+        return getattr(Dataset, kind)(folder, seed=3, **options).batch(BATCH, streams=12)
     data = Dataset.jsonl(str(folder / "*.jsonl"), seed=3, block_bytes=512)
     if kind != "plain":
         data = data.map(tokens).pack(64, method="split" if kind == "packed" else "best-fit")
     return data.batch(BATCH, streams=12)
+
+
+def ids_of(batch: Any, kind: str) -> list[int]:
+    """The samples of a batch: what was read from the files, which must be what the loader says that it read."""
+    if kind in ("packed", "best-fit"):
+        return batch.ids.tolist()
+    numbers = batch.ids[batch.mask].tolist()
+    if kind != "plain":
+        column = batch["tokens"] if kind == "tokens" else np.array(batch["id"]).reshape(len(batch.mask), -1)
+        assert (column[batch.mask] == np.array(numbers)[:, None]).all(), f"ids {numbers}, and the rows {column}"
+    return numbers
 
 
 def train(rank: int, size: int, port: int, folder: Path, diary: Diary, kind: str, epochs: int) -> None:
@@ -68,8 +101,7 @@ def train(rank: int, size: int, port: int, folder: Path, diary: Diary, kind: str
     while loader.epoch < epochs:
         for batch in loader:
             step += 1
-            told = batch.ids[batch.ids >= 0] if kind in ("plain", "tokens") else batch.ids
-            diary.write("step", step, loader.epoch, told.tolist())
+            diary.write("step", step, loader.epoch, ids_of(batch, kind))
             weights += 1
             checkpoints.maybe_save(step, {"weights": weights}, extra={"data": loader.state()})
     checkpoints.close()
@@ -118,6 +150,8 @@ def main() -> None:
     dice = random.Random(seed)
     (folder / "data").mkdir()
     write_documents(folder / "data")
+    if kind in ("tokens", *OTHER_KINDS):
+        write_records(folder / "data", kind)
     importlib.import_module("torch.distributed")  # once, for all that are forked
     of_random = sys.argv[5].startswith("random:")
     many = int(sys.argv[5].partition(":")[2]) if of_random else 0
