@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import struct
@@ -118,6 +119,60 @@ def test_a_file_that_is_damaged_is_named(folder: Path, kind: str, name: str) -> 
     assert isinstance(found[0], BadSample)
     assert f"{name}: record 0 cannot be decoded" in found[0].why
     assert not isinstance(found[1], BadSample)
+
+
+PACKED = ["mds_zstd", "mds_gz"]
+
+
+@pytest.mark.needs("zstandard")
+@pytest.mark.parametrize("folder", PACKED, indirect=True)
+def test_compressed_shards_of_mds_are_read(folder: Path, tmp_path: Path) -> None:
+    """Each is one block."""
+    source = open_source("mds", folder, cache=str(tmp_path))
+    assert samples_of(source) == [{"id": row, "text": f"t{row}"} for row in range(100)]
+    assert source.index().rows.tolist() == [95, 5]
+    assert samples_of(source) == samples_of(open_source("mds", folder, cache=str(tmp_path)))  # from the cached index
+
+
+@pytest.mark.needs("zstandard")
+@pytest.mark.parametrize("folder", PACKED, indirect=True)
+def test_compressed_shards_that_are_damaged_or_too_large_are_named(folder: Path, tmp_path: Path) -> None:
+    (path,) = folder.glob("shard.00000.*")
+    good, cache = path.read_bytes(), str(tmp_path / "cache")
+    for size in range(1, len(good), 31):
+        path.write_bytes(good[:size])
+        with pytest.raises(DataError, match=rf"{path.name} cannot be unpacked"):
+            open_source("mds", path, cache=cache).index()
+    path.write_bytes(good)
+    with pytest.raises(DataError, match=rf"{path.name}: the file needs .* bytes of memory or more, unpacked from"):
+        open_source("mds", path, max_block_bytes=1000, cache=cache).index()
+    source = open_source("mds", path, cache=cache)
+    index = source.index()
+    shutil.copy(next(folder.glob("shard.00001.*")), path)
+    with pytest.raises(DataChanged, match="has changed"):
+        source.open(index).read(0)
+
+
+@pytest.mark.needs("zstandard")
+@pytest.mark.parametrize("end", ["zstd", "gz"])
+def test_a_small_shard_that_asks_for_much_memory_is_refused(end: str, tmp_path: Path) -> None:
+    import zstandard
+
+    zeros = b"\0" * (300 << 20)
+    path = tmp_path / f"shard.00000.mds.{end}"
+    path.write_bytes(gzip.compress(zeros, 1) if end == "gz" else zstandard.compress(zeros))
+    with pytest.raises(DataError, match=r"needs 2[567]\d,.* bytes of memory or more, unpacked from"):
+        open_source("mds", path).index()
+
+
+@pytest.mark.needs("zstandard")
+@pytest.mark.parametrize("folder", ["mds_zstd"], indirect=True)
+def test_a_shard_that_is_there_compressed_and_not_is_refused(folder: Path) -> None:
+    """mosaicml-streaming keeps both if it is asked to: each sample would be read twice."""
+    shutil.copy(WRITTEN / "mds" / "shard.00000.mds", folder)
+    with pytest.raises(DataError, match=r"shard\.00000\.mds and .*shard\.00000\.mds\.zstd hold the same samples"):
+        open_source("mds", folder).index()
+    assert open_source("mds", folder / "*.zstd").index().samples == 100
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class Dataset(DatasetRecipe):
 
     @classmethod
     def mds(cls, files: Any, *, seed: int = 0, shuffle: bool = True, **options: Any) -> Dataset:
-        """Return a data set of MDS shards, which mosaicml-streaming writes. A sample is a dict."""
+        """Return a data set of MDS shards, which mosaicml-streaming writes, also compressed. A sample is a dict."""
         return cls.of(open_source("mds", files, **options), seed=seed, shuffle=shuffle)
 
     @classmethod

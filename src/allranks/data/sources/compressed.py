@@ -119,6 +119,16 @@ def read_lines(file: FileBytes, codec: str, block: IndexBlock, max_block_bytes: 
     return data + b"".join(_until_newline(piece for _, _, piece in _decompress(file, codec, behind, end)))
 
 
+def unpack_file(file: FileBytes, codec: str, max_block_bytes: int | None) -> FileBytes:
+    """Return a compressed file, unpacked in memory. Raises DataError if it has more bytes than its limit."""
+    pieces, nbytes = [], 0
+    for _, _, piece in _decompress(file, codec, file.read_chunks()):
+        pieces.append(piece)
+        nbytes += len(piece)
+        check_block(file.path, "the file", nbytes, file.nbytes, max_block_bytes)
+    return file.with_content(b"".join(pieces))
+
+
 def block_begin(block: IndexBlock) -> int:
     """Return the byte of the file at which a block begins."""
     return block.begin // 4

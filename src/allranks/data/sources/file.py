@@ -58,6 +58,10 @@ class FileBytes:
         """The path of the file for libraries that open it themselves; None if it is not on a local file system."""
         return self.path if isinstance(self._storage, LocalStorage) else None
 
+    def with_content(self, content: bytes) -> FileBytes:
+        """Return an object that reads this file, in the place of its bytes, as ``content``: what it has unpacked."""
+        return _UnpackedFile(self._storage, self.name, content, self._counter)
+
     def count_bytes(self, byte_count: int) -> None:
         """Count bytes that a library has read itself."""
         self._counter.add_bytes(byte_count)
@@ -118,6 +122,17 @@ class FileBytes:
         except (NotThere, Truncated) as error:
             found = "no such file" if isinstance(error, NotThere) else "a shorter file"
             raise data_changed_error(self.path, expected, found) from error
+
+
+class _UnpackedFile(FileBytes):
+    """A file whose content is in memory."""
+
+    def __init__(self, storage: Storage, name: str, content: bytes, counter: ByteCounter) -> None:
+        super().__init__(storage, name, len(content), counter)
+        self._content = content
+
+    def _fill(self, offset: int, into: memoryview) -> None:
+        into[:] = self._content[offset : offset + into.nbytes]
 
 
 def read_ranges(storage: Storage, path: str, offsets: Sequence[int], rows: NDArray[np.uint8]) -> None:

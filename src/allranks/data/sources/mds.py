@@ -14,32 +14,62 @@ import numpy as np
 from allranks.data.index import DECODE_ERRORS
 from allranks.data.sources.file import FileBytes
 from allranks.data.sources.files import FileSource
+from allranks.data.sources.limits import check_limit
+from allranks.data.sources.listing import ListedFile
 from allranks.data.sources.patterns import Pattern, parse_pattern
 from allranks.data.sources.records import Decode, RecordFormat, RecordTable, record_file_error
+from allranks.errors import DataError
 
 _NOUN = "MDS shard"
+_CODECS = {".zstd": "zstd", ".gz": "gzip"}
 _SCALARS = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} - {"float8"}
 _DTYPES = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32"}
 _DTYPES |= {64: "uint64", 65: "int64", 66: "float64"}
 _AS_STORED = ("bytes", "jpeg", "png", "pil")
 
 
-def mds(pattern: Pattern, *, cache: str | None = None) -> FileSource:
+def mds(pattern: Pattern, *, max_block_bytes: int | None = None, cache: str | None = None) -> MdsSource:
     """Return MDS shards (``.mds``) as a source. A sample is a dict of its columns. A block is 1 MiB of samples.
 
     Each shard describes itself, so ``index.json`` is not read. Values are those of mosaicml-streaming, but images stay
-    as they are stored, as bytes. Shards that are compressed, and columns that are pickled, are refused.
+    as they are stored, as bytes. Columns that are pickled are refused.
+
+    A shard that is compressed with Zstandard or gzip (``.mds.zstd``, ``.mds.gz``) is one block, with at most
+    ``max_block_bytes`` when unpacked: by default 256 MiB, or 64 times its bytes if that is more.
     """
-    return FileSource(parse_pattern(pattern), MdsFormat(), cache)
+    return MdsSource(parse_pattern(pattern), MdsFormat(check_limit(max_block_bytes)), cache)
+
+
+@dataclass(frozen=True, slots=True)
+class MdsSource(FileSource):
+    """The source that ``mds`` returns."""
+
+    def list_files(self) -> tuple[ListedFile, ...]:
+        """Return the shards. Raises DataError for a shard that is there twice, compressed and not."""
+        found = FileSource.list_files(self)
+        first: dict[str, str] = {}
+        for one in found:
+            shard = next((one.name.removesuffix(end) for end in _CODECS if one.name.endswith(end)), one.name)
+            if (other := first.setdefault(shard, one.name)) != one.name:
+                raise DataError(
+                    f"{self.where}: {other} and {one.name} hold the same samples.",
+                    path=self.where,
+                    remedy="Give a pattern for one of the two: '*.mds', or '*.mds.zstd'.",
+                )
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class MdsFormat(RecordFormat):
     """The file format of the source ``mds``."""
 
+    max_block_bytes: int | None = None
     kind: str = "mds"
-    suffixes: tuple[str, ...] = (".mds",)
+    suffixes: tuple[str, ...] = (".mds", *(f".mds{end}" for end in _CODECS))
     noun: str = _NOUN
+
+    def codec_of(self, name: str) -> str | None:
+        return next((codec for end, codec in _CODECS.items() if name.endswith(end)), None)
 
     def find_decoder(self, file: FileBytes, table: RecordTable) -> tuple[Decode, bytes]:
         try:

@@ -16,6 +16,7 @@ from allranks.data.base import BadSample, BlockRows
 from allranks.data.block_columns import BlockColumns
 from allranks.data.index import DECODE_ERRORS, SourceFile
 from allranks.data.sample_columns import compact_values
+from allranks.data.sources.compressed import unpack_file
 from allranks.data.sources.file import FileBytes, data_changed_error, wrong_index_error
 from allranks.data.sources.files import FileBlocks, FileScan, IndexBlock, OpenFile
 from allranks.digest import digest, show
@@ -60,9 +61,16 @@ class TableFormat(Protocol):
 
 
 class RecordFormat:
-    """The methods of a ``FileFormat`` for files with a table. Begin and end of a block are numbers of records."""
+    """The methods of a ``FileFormat`` for files with a table. Begin and end of a block are numbers of records.
+
+    A compressed file is one block, which is unpacked each time that it is read.
+    """
 
     __slots__ = ()
+
+    @property
+    def max_block_bytes(self) -> int | None:
+        return None
 
     @property
     def block_settings(self) -> tuple[str, ...]:
@@ -71,20 +79,40 @@ class RecordFormat:
     def is_quick(self, _name: str) -> bool:
         return False
 
+    def codec_of(self, _name: str) -> str | None:
+        """Return the compression of the file of this name; None for a file that is not compressed."""
+        return None
+
+    def unpack(self, file: FileBytes) -> FileBytes:
+        """Return the file itself, or what a compressed file contains."""
+        codec = self.codec_of(file.name)
+        return file if codec is None else unpack_file(file, codec, self.max_block_bytes)
+
     def scanning(self: Any) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
         return nullcontext(self.scan_file)
 
     def scan_file(self: Any, file: FileBytes) -> FileScan:
         """Return runs of records as blocks."""
-        table = read_table(file, self.noun)
-        _, words = self.find_decoder(file, table)
-        return FileScan(tuple(_blocks_of_records(table.bounds)), _stamp_of(table, words))
+        content = self.unpack(file)
+        table = read_table(content, self.noun)
+        _, words = self.find_decoder(content, table)
+        records = len(table.bounds) - 1
+        blocks = _blocks_of_records(table.bounds) if content is file else [(0, records, records, 0)] * bool(records)
+        return FileScan(tuple(blocks), _stamp_of(table, words))
 
     def covers(self, file: SourceFile, blocks: FileBlocks) -> bool:
         joined = blocks.begin[0] == 0 and (blocks.begin[1:] == blocks.end[:-1]).all()
-        return bool(joined and (blocks.rows == blocks.end - blocks.begin).all() and blocks.end[-1] <= file.nbytes)
+        fits = len(blocks.begin) == 1 if self.codec_of(file.name) else blocks.end[-1] <= file.nbytes
+        return bool(joined and fits and (blocks.rows == blocks.end - blocks.begin).all())
 
     def open(self: Any, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:
+        if self.codec_of(file.name) is not None:
+            return PackedRecordFile(file, self, stamp, blocks)
+        opened: RecordFile = self.open_content(file, stamp, blocks)
+        return opened
+
+    def open_content(self: Any, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> RecordFile:
+        """Open a file that is not compressed, or unpacked."""
         table = read_table(file, self.noun)
         decode, words = self.find_decoder(file, table)
         found = _stamp_of(table, words)
@@ -122,6 +150,20 @@ class RecordFile:
         records = [data[begin:end] for begin, end in pairwise(at)]
         block.check_rows(len(records), self.file.path, f"records {block.begin:,} to {block.end:,}")
         return decode_records(records, self.decode, f"{self.file.path}: record", first=block.begin)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRecordFile:
+    """A compressed file with a table, which is unpacked when its only block is read."""
+
+    file: FileBytes
+    format: RecordFormat
+    stamp: str
+    blocks: FileBlocks | None
+
+    def read_block(self, block: IndexBlock) -> BlockRows:
+        content = self.format.unpack(self.file)
+        return self.format.open_content(content, self.stamp, self.blocks).read_block(block)
 
 
 def decode_records(records: Sequence[bytes], decode: Decode, where: str, *, first: int) -> BlockRows:
