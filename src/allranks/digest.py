@@ -63,7 +63,7 @@ def digest(*parts: bytes | memoryview | str) -> int:
     """Return a 128-bit digest of several parts. The boundaries between the parts change the digest."""
     state = xxhash.xxh3_128()
     for part in parts:
-        data = memoryview(part.encode() if isinstance(part, str) else part)
+        data = memoryview(part.encode(errors="surrogatepass") if isinstance(part, str) else part)
         state.update(data.nbytes.to_bytes(8, "little"))
         state.update(data)
     return state.intdigest()

@@ -7,7 +7,9 @@ rank build the same model?``
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
+
+from allranks.failure import one_line, visible
 
 
 def rank_list(ranks: Iterable[int]) -> str:
@@ -32,7 +34,11 @@ class AllranksError(Exception):
 
     ``ranks`` are the ranks that the error is about. ``step`` is the training step, ``leaf`` the path of the array, or
     None. ``remedy`` says what to do; it is also the last sentence of the message.
+
+    The message is one line, whatever the names in it contain. Only errors with a list have several lines.
     """
+
+    _has_lines: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -43,7 +49,8 @@ class AllranksError(Exception):
         leaf: str | None = None,
         remedy: str = "",
     ) -> None:
-        super().__init__(f"{message} {remedy}".rstrip())
+        shown = visible if self._has_lines else one_line
+        super().__init__(shown(f"{message} {remedy}".rstrip()))
         self.ranks = tuple(sorted(set(ranks)))
         self.step = step
         self.leaf = leaf
@@ -101,6 +108,8 @@ class RemoteError(AllranksError):
     ``ranks`` is that rank. ``remote_type`` and ``remote_traceback`` are its exception's type and traceback, as text.
     """
 
+    _has_lines = True
+
     def __init__(self, message: str, *, rank: int, remote_type: str, remote_traceback: str) -> None:
         super().__init__(message, ranks=(rank,))
         self.remote_type = remote_type
@@ -123,6 +132,8 @@ class NotReady(AllranksError):
 
     The message lists them, one on each line, each with what to do.
     """
+
+    _has_lines = True
 
 
 class DataError(AllranksError):
@@ -203,6 +214,8 @@ class DoesNotFit(AllranksError, ValueError):
 
     The message and ``differences`` list every difference.
     """
+
+    _has_lines = True
 
     def __init__(
         self, message: str, *, differences: Iterable[object], step: int | None = None, remedy: str = ""
@@ -291,3 +304,5 @@ class Unsafe(AllranksError):
 
 class NotResumed(AllranksError):
     """Raised when the first metrics after a resume differ from the metrics that the checkpoint recorded."""
+
+    _has_lines = True

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
+import os
 import re
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from allranks import digest
 from allranks.callsite import format_frame
 from allranks.checkpoint.checkpointer import Checkpointer
 from allranks.cli import screen
 from allranks.cli.main import main
 from allranks.cli.visible_output import VisibleStream, raw_stream, visible_output
+from allranks.errors import DataError, DoesNotFit
 from allranks.failure import Failure, one_line, text_of, traceback_of, visible
 from allranks.hang import stacks
+from allranks.launch.lines import LineReader
 from allranks.launch.result import JobResult, RankResult
 from allranks.launch.summary import summary
 from allranks.report import format_table
@@ -155,12 +161,44 @@ def test_no_command_prints_codes_of_others(
     assert is_safe(err), err
 
 
-def test_without_the_streams_they_would(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The text of an error has the path as it is."""
-    from allranks.cli import ckpt
+NO_FILE = "/nowhere/no\nfirst failure: rank 9\r\v\f\u2028first failure: rank 8"
 
-    assert ckpt.main(["show", f"/nowhere/{run.name}\x1b[2J"]) == 2
-    assert not is_safe(capsys.readouterr().err)
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["ckpt", command, NO_FILE] for command in ("show", "ls", "verify", "gc")),
+        *(["data", command, NO_FILE] for command in ("index", "show", "audit")),
+        ["ckpt", "ls", ".", NO_FILE],
+        ["ckpt", "diff", NO_FILE, NO_FILE],
+        ["ckpt", "export", NO_FILE, NO_FILE],
+        ["data", "plan", NO_FILE, "--ranks", "1", "--batch", "1"],
+        ["run", "-n", "2", NO_FILE],
+        ["run", "-n", "2", f"{NO_FILE}.py"],
+        ["run", f"--{NO_FILE}", "x.py"],
+        ["rehearse", "-n", "2", NO_FILE],
+        ["check", NO_FILE],
+        ["explain", NO_FILE],
+        ["doctor", "job", NO_FILE],
+        ["preflight", NO_FILE],
+        ["jobs", "list", NO_FILE],
+        ["submit", "--on", NO_FILE, "--hosts", "1", "-n", "1", "x.py"],
+        [NO_FILE],
+    ],
+    ids=lambda words: "-".join(words[:2])[:12].encode("unicode_escape").decode(),
+)
+def test_no_argument_forges_a_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.suppress(SystemExit):
+        main(words)
+    out, err = capsys.readouterr()
+    assert "first failure: rank 9" in err
+    assert not [line for line in (out + err).splitlines() if line.startswith("first failure")]
+
+
+def test_an_error_is_one_line_unless_it_lists() -> None:
+    """Also in a program's own log, where no stream of ours escapes anything."""
+    assert str(DataError(f"{FORGED}: bad.", remedy=FORGED)) == one_line(f"{FORGED}: bad. {FORGED}")
+    assert str(DoesNotFit("a:\n  b\x1b", differences=())) == "a:\n  b\\x1b"
 
 
 def test_names_in_checkpoints_and_data_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,3 +236,45 @@ def test_a_manifest_that_is_a_loop_of_links_is_a_damaged_row(
     out, err = capsys.readouterr()
     assert "damaged" in out
     assert "error" not in err
+
+
+@pytest.mark.parametrize("place", ["file", "folder", "member"])
+def test_a_name_that_is_no_utf8_is_an_escape(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = os.fsdecode(b"x\xff")
+    data = tmp_path / f"{name}.jsonl"
+    data.write_text('{"a": 1}\n')
+    if place == "folder":
+        data = tmp_path
+    elif place == "member":
+        with tarfile.open(tmp_path / "x.tar", "w") as tar:
+            tar.add(data, f"{name}.json")
+        data = tmp_path / "x.tar"
+    for words in (["index"], ["show"], ["plan", "--ranks", "1", "--batch", "1"]):
+        assert main(["data", *words, str(data)]) == 0
+        assert is_safe(capsys.readouterr().out)
+        assert main(["data", *words, str(data), "--json"]) == 0
+        text = capsys.readouterr().out
+        text.encode()
+        assert json.loads(text)["samples"] == 1
+        assert "\\ud" not in text.replace("\\\\ud", "")
+
+
+def test_names_that_differ_in_what_is_no_utf8_have_other_digests() -> None:
+    names = ["x", "x\udcff", "x\udcfe", "x\ud800", "x\\udcff"]
+    assert len({digest.digest(name) for name in names}) == len(names)
+
+
+@pytest.mark.parametrize("ends_with", ["\n", "\r", "\r\n", ""])
+def test_a_line_of_a_rank_is_one_line_without_codes(ends_with: str) -> None:
+    """Whatever it contains: C1 codes in UTF-8, vertical tabs, form feeds and the line ends of Unicode, too."""
+    codes = [chr(code) for code in (*range(9), *range(11, 13), *range(14, 32), *range(0x7F, 0xA0), 0x2028, 0x2029)]
+    text = "".join(f"{code}first failure: rank 9\t" for code in [*codes, "\x9b2J", "\x1b[3A", "\x1b]0;t\x07"])
+    for color in (False, True):
+        reader = LineReader(color=color)
+        read = reader.feed(f"Zürich \x9b31m日本 {text}{ends_with}".encode(), 1.0)
+        lines = [*read, *reader.unfinished(), *reader.finish()]
+        assert len(set(lines)) == 1
+        shown = lines[0].decode()
+        assert shown.startswith("Zürich 日本")
+        assert is_safe(shown)
+        assert len(shown.splitlines()) == 1

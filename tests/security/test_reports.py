@@ -343,17 +343,21 @@ def test_an_exception_whose_attributes_raise_is_described(kind: str) -> None:
 
 
 EXITS = """
-import sys
+import os, sys
 class ExitError(Exception):
-    def __str__(self): sys.exit(9)
-if sys.argv[1] == "text": raise ExitError
+    def __str__(self): (os._exit if sys.argv[1] == "at once" else sys.exit)(9)
+if sys.argv[1] != "code": raise ExitError
 sys.exit(10**30)
 """
 
 
 @pytest.mark.parametrize(
     ("kind", "code", "says"),
-    [("text", 1, "ExitError: (its __str__ raises)"), ("code", 255, "left with exit code 255")],
+    [
+        ("text", 1, "ExitError: (its __str__ raises)"),
+        ("at once", 9, "ExitError: (its __str__ raises)"),
+        ("code", 255, "left with exit code 255"),
+    ],
 )
 def test_a_rank_ends_as_python_ends_it(tmp_path: Path, kind: str, code: int, says: str) -> None:
     """An exit code that is no C long is -1 for Python; an exit in `__str__` is no end of the program."""

@@ -44,6 +44,11 @@ def run_in_shell(command: str, folder: Path) -> tuple[int, str]:
     ("command", "expected"),
     [
         ("completion bash > /dev/full", (2, FULL)),
+        ("run --help > /dev/full", (2, FULL)),
+        *(
+            pytest.param(f"{command} > /dev/full", (2, FULL), marks=pytest.mark.soak)
+            for command in ("--help", "--version", "ckpt ls --help", "help submit", "explain --help", "ckpt help")
+        ),
         pytest.param("completion bash >&-", (0, CLOSED), marks=pytest.mark.soak),
         pytest.param("run -n 2 -q hello.py >&-", (0, CLOSED), marks=pytest.mark.soak),
         pytest.param("run -n 2 hello.py <&- >&- 2>&-", (0, ""), marks=pytest.mark.soak),

@@ -373,7 +373,7 @@ def _watch_other_threads() -> None:
 
 def _report_exit(error: SystemExit, frame: FrameType, what: str = "") -> None:
     """Report that this process is about to end, unless a failure was reported, which is then the reason."""
-    is_known = _Rank.failing is not None or _Rank.failed_with or failures.is_describing()
+    is_known = _Rank.failing is not None or _Rank.failed_with
     if not is_active() or is_known or _is_departure(error):
         return
     handling = sys.exc_info()[1] or failures.that_ended_main()

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
+import allranks_agent_failure as failures  # type: ignore[import-not-found]
+
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 leave, _abort = os._exit, os.abort  # for our own use: they end this process without a report
 
@@ -48,14 +50,25 @@ def attach(exits: Callable[[SystemExit, FrameType, str], None]) -> None:
 
 def _leave_at_once(status: int) -> NoReturn:
     """The replacement of os._exit: report, then end the process."""
+    _stay_if_describing(status)
     try:
         _Listener.exits(SystemExit(status), sys._getframe(1), "")
     finally:
         leave(status)
 
 
+def _stay_if_describing(status: int) -> None:
+    """Raise SystemExit if the caller is an exception's `__str__`: the failure is described, and reported, all the same.
+
+    The process ends when Python shows the exception.
+    """
+    if failures.is_describing():
+        raise SystemExit(status)
+
+
 def _abort_at_once() -> NoReturn:
     """The replacement of os.abort: report, then abort the process."""
+    _stay_if_describing(128 + signal.SIGABRT)
     try:
         _Listener.exits(SystemExit(128 + signal.SIGABRT), sys._getframe(1), "killed by SIGABRT: os.abort() was called")
     finally:

@@ -16,6 +16,7 @@ from allranks.checkpoint.dtypes import DTYPES
 from allranks.checkpoint.manifest import Manifest
 from allranks.checkpoint.names import Rename, canonical_path, first_matching_glob, map_names
 from allranks.errors import AllranksError
+from allranks.failure import one_line
 
 # The most lines of a group in the message; the most names that a leaf is compared with.
 _LISTED = 20
@@ -186,7 +187,7 @@ def report_differences(
         or (one.kind == "recast" and one.path in manifest.rank_values)
     ]
     lines.append(_coverage_text(found_differences, declared_arrays, manifest))
-    return "\n".join(lines)
+    return "\n".join(map(one_line, lines))
 
 
 def describe_allowed(allowed_differences: Sequence[LeafDifference]) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from allranks.errors import (
     StorageError,
     name_ranks,
 )
+from allranks.failure import one_line
 from allranks.gate.log import log
 from allranks.storage.base import Storage
 from allranks.world.base import World
@@ -301,7 +302,7 @@ def _make_plan(
     if not wrong:
         wrong = _missing_values(tree, allowed)
     if wrong:
-        who = f"rank {world.rank}: restore of {storage.url}/{paths.step_folder(step)}"
+        who = one_line(f"rank {world.rank}: restore of {storage.url}/{paths.step_folder(step)}")
         remedy = "If a difference is intended, allow it: rename=, allow_missing=, allow_unexpected=, cast=True."
         remedy = _remedy_for_items(storage, manifest, [*(one.path for one in declared), *tree.values]) or remedy
         report = match.report_differences(wrong, declared, manifest)

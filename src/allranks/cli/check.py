@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from allranks.cli.command_parser import CommandParser
 from allranks.cli.local_path import local_path, local_text
 from allranks.cli.process_setup import OUTSIDE
 
@@ -28,7 +29,7 @@ What a code means: allranks explain AR101. All options, and [tool.allranks.check
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``allranks check``."""
-    p = argparse.ArgumentParser(
+    p = CommandParser(
         prog="allranks check",
         description=DESCRIPTION,
         epilog=EPILOG,

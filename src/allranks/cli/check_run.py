@@ -20,6 +20,7 @@ from allranks.cli.baseline import read_baseline
 from allranks.cli.check_project import MANY, Files, Project, files_of, overridden, part_of, project_of
 from allranks.cli.printed import print_report, print_text, write_file
 from allranks.cli.rehearsal_file import rehearsed_in
+from allranks.failure import one_line
 from allranks.report.base import count
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _must_be_there(config: Config, files: Files) -> None:
 
 
 def _seen(project: Project, path: str) -> str:
-    return os.path.relpath(project.root / path)
+    return one_line(os.path.relpath(project.root / path))
 
 
 def _show_settings(project: Project) -> int:
@@ -132,7 +133,7 @@ def _mend(project: Project, files: Files, arguments: Namespace) -> int:
 
     mended = mend(files.files, judge, unsafe=arguments.unsafe_fixes)
     for fix in mended.refused:
-        where = fix.edits[0].place
+        where = one_line(str(fix.edits[0].place))
         print(f"allranks check: not made, the text would not parse: {where}: {fix.title}", file=sys.stderr)
     if arguments.diff:
         for path, raw in mended.changed.items():

@@ -6,6 +6,8 @@ import argparse
 import importlib
 from collections.abc import Mapping, Sequence
 
+from allranks.cli.command_parser import CommandParser
+
 _BASH = """\
 _allranks() {{
     local cur=${{COMP_WORDS[COMP_CWORD]}} options=
@@ -36,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     """Run ``allranks completion`` with these arguments; return its exit code."""
     from allranks.cli.main import COMMANDS
 
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="allranks completion",
         description="Print what a shell needs to complete the commands of allranks and their options.",
         epilog=_HOW,

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from allranks.cli.command_parser import CommandParser
 from allranks.cli.local_path import local_text
 from allranks.cli.option_values import seconds_above_0
 
@@ -38,7 +39,7 @@ Exit codes: 0 no error (of a job: all is well), 1 an error (a rank stands still,
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``allranks doctor``."""
-    p = argparse.ArgumentParser(
+    p = CommandParser(
         prog="allranks doctor",
         usage="allranks doctor [--path DIR] [--size MB] [--timeout S] [--backend NAME] [--json]\n"
         "       allranks doctor JOB [--stacks] [--watch] [--json]",

@@ -10,6 +10,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
+from allranks.cli.command_parser import CommandParser
+from allranks.failure import one_line
+
 if TYPE_CHECKING:
     from allranks.launch.log_scan import LogMatch, LogScanner
 
@@ -34,7 +37,7 @@ RULE = re.compile(r"[Aa][Rr]\d{1,3}(,[Aa][Rr]\d{1,3})*|[a-z0-9]+(-[a-z0-9]+)+")
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``allranks explain``."""
-    p = argparse.ArgumentParser(
+    p = CommandParser(
         prog="allranks explain",
         description=DESCRIPTION,
         epilog=EPILOG,
@@ -69,9 +72,8 @@ def main(argv: Sequence[str]) -> int:
             with open(name, "rb") as log:
                 _read(finder, name, log)
     except OSError as error:
-        print(
-            f"allranks explain: {error.filename}: neither a rule nor a readable log: {error.strerror}.", file=sys.stderr
-        )
+        text = f"{error.filename}: neither a rule nor a readable log: {error.strerror}."
+        print(f"allranks explain: {one_line(text)}", file=sys.stderr)
         return 2
     found = finder.found()
     print(_json(found) if arguments.json else _text(found, len(arguments.logs)))

@@ -12,6 +12,7 @@ from allranks.check.registry import all_rules
 from allranks.check.results.page import facts, page, retired_page, summary
 from allranks.check.retired import Retired, retired
 from allranks.check.rule import Rule
+from allranks.failure import one_line
 from allranks.rehearse.judge import KINDS
 from allranks.rehearse.judge.base import Kind
 from allranks.report.columns import format_table
@@ -36,7 +37,7 @@ def explain(names: Sequence[str], *, as_json: bool) -> int:
             known = [text for rule in all_rules() for text in (rule.code, rule.name)]
             near = get_close_matches(code, known, n=1) or get_close_matches(word, known, n=1)
             hint = f" Is {near[0]} meant?" if near else ""
-            print(f"allranks explain: {word}: no such file or rule.{hint}", file=sys.stderr)
+            print(f"allranks explain: {one_line(word)}: no such file or rule.{hint}", file=sys.stderr)
             return 2
         chosen += [rule for rule in found if rule not in chosen]
     for one in seen:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from allranks.cli.choice import choose
+from allranks.cli.command_parser import CommandParser
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Group:
 
 def run(group: Group, argv: Sequence[str]) -> int:
     """Run the command of the group that ``argv`` names, and return its exit code."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"allranks {group.name}",
         usage=f"allranks {group.name} [-h] command ...",
         description=group.description,
@@ -41,7 +42,7 @@ def _run(group: str, name: str, words: list[str]) -> int:
     from allranks.errors import AllranksError, Damaged, DataChanged
 
     command = importlib.import_module(f"allranks.cli.{group}_{name}")
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog=f"allranks {group} {name}",
         description=command.DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,

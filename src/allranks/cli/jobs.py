@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allranks.cli.choice import choose
+from allranks.cli.command_parser import CommandParser
 from allranks.cli.group import Group
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ GROUP = Group(
 
 def parser(name: str) -> argparse.ArgumentParser:
     """Return the parser of ``allranks jobs NAME``."""
-    p = argparse.ArgumentParser(prog=f"allranks jobs {name}", description=GROUP.commands[name].capitalize() + ".")
+    p = CommandParser(prog=f"allranks jobs {name}", description=GROUP.commands[name].capitalize() + ".")
     if name != "ls":
         p.add_argument("id", metavar="ID", help="the job, as `allranks submit` has printed it (slurm:4711)")
     on = "the profile with which the job was submitted; needed where the profile says how the engine is reached"
@@ -47,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     """Run ``allranks jobs`` with these arguments; return its exit code."""
     from allranks.errors import AllranksError
 
-    p = argparse.ArgumentParser(
+    p = CommandParser(
         prog="allranks jobs", usage="allranks jobs [-h] command ...", description=GROUP.description, epilog=GROUP.epilog
     )
     p.formatter_class = argparse.RawDescriptionHelpFormatter

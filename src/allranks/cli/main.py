@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
+from allranks.cli.command_parser import CommandParser
 from allranks.errors import AllranksError
 
 COMMANDS = {
@@ -116,7 +117,7 @@ def _end(signum: int, _frame: object) -> None:
 def _parser() -> argparse.ArgumentParser:
     from importlib.metadata import version
 
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="allranks",
         usage="allranks [-h] [--version] command ...",
         description="Multi-process training that is correct, and shows it.",

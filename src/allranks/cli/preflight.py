@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from allranks.cli.command_parser import CommandParser
 from allranks.cli.local_path import local_path
 
 DESCRIPTION = """\
@@ -25,7 +26,7 @@ In the program, allranks.preflight(world, ...) checks its data, keys and configu
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``allranks preflight``."""
-    p = argparse.ArgumentParser(
+    p = CommandParser(
         prog="allranks preflight",
         description=DESCRIPTION,
         epilog=EPILOG,

@@ -8,6 +8,8 @@ import os
 import sys
 from typing import IO, cast
 
+from allranks.failure import one_line
+
 # Errors of the operating system that are no bug of ours and no fault of the input.
 OUTSIDE = frozenset(
     [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE, errno.EBADF, errno.EMFILE, errno.ENFILE, errno.ENOMEM]
@@ -67,4 +69,4 @@ def describe_os_error(error: OSError) -> str:
     what = (
         f"{error.filename}: {error.strerror}" if error.filename else f"the output cannot be written: {error.strerror}"
     )
-    return f"{what}. {_ADVICE.get(cast(int, error.errno), '')}".rstrip()
+    return f"{one_line(what)}. {_ADVICE.get(cast(int, error.errno), '')}".rstrip()

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from allranks.cli.command_parser import CommandParser
 from allranks.cli.local_path import local_path, local_text
 from allranks.cli.option_values import at_least_one, integer, takes_value
 from allranks.cli.other_launchers import answer
@@ -27,7 +28,7 @@ fails by itself. All options, and [tool.allranks.rehearse]: docs/rehearse.md."""
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``allranks rehearse``."""
-    p = argparse.ArgumentParser(
+    p = CommandParser(
         prog="allranks rehearse",
         usage="allranks rehearse -n N [options] (script.py | -m module | -- command) [arguments ...]",
         description=DESCRIPTION,

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from allranks.failure import one_line
 from allranks.launch.job import Module, Script, Target
 from allranks.rehearse.launchers import Start, advice_for_spawn, settings_of_accelerate, spawns_in, start_of
 from allranks.settings import ConfigWrong
@@ -53,7 +54,7 @@ def must_not_start_ranks(target: Target, ranks: int) -> None:
         raise ConfigWrong(advice_for_spawn(path, spawns[0]))
     if spawns:
         note = f"the script starts its own ranks ({spawns[0].name}): only their file calls are seen"
-        print(f"allranks rehearse: {path}:{spawns[0].line}: {note}.", file=sys.stderr)
+        print(f"allranks rehearse: {one_line(path)}:{spawns[0].line}: {note}.", file=sys.stderr)
 
 
 def source_path(target: Target) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allranks.cli import run_hosts
+from allranks.cli.command_parser import CommandParser
 from allranks.cli.leftovers import remove_leftovers
 from allranks.cli.local_path import local_path
 from allranks.cli.option_values import at_least_one, integer, seconds, takes_value
@@ -59,7 +60,7 @@ NEEDS_LINUX = (
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``allranks run``."""
-    p = argparse.ArgumentParser(
+    p = CommandParser(
         prog="allranks run",
         usage="allranks run -n N [options] (script.py | -m module | -- command) [arguments ...]",
         description=DESCRIPTION,

@@ -42,7 +42,16 @@ def show(*parts: RenderableType, style: str | None = None) -> None:
 
 def show_json(document: dict[str, Any]) -> None:
     """Print one JSON document. Numbers that JSON does not have are written as in manifests: ``{"float": "nan"}``."""
-    print(json.dumps(pack_json(document, value_name="document"), indent=1))
+    print(json.dumps(pack_json(_as_unicode(document), value_name="document"), indent=1))
+
+
+def _as_unicode(value: Any) -> Any:
+    """Return a document in which names of files that are no UTF-8 have escapes, as in the output for people."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_as_unicode(key): _as_unicode(item) for key, item in value.items()}
+    return [*map(_as_unicode, value)] if isinstance(value, list | tuple) else value
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> Table:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from allranks.cli.command_parser import CommandParser
 from allranks.cli.option_values import at_least_one, takes_value
 from allranks.program import PREEMPTED
 
@@ -44,7 +45,7 @@ _OF_EACH_HOST = ("host_rank", "coordinator", "master_addr", "master_port")
 
 def parser(epilog: str = "") -> argparse.ArgumentParser:
     """Return the parser of the options that are not those of ``allranks run``."""
-    p = argparse.ArgumentParser(
+    p = CommandParser(
         prog="allranks submit",
         usage="allranks submit --on NAME --hosts H -n N [options] (script.py | -m module | -- command) [arguments ...]",
         description=DESCRIPTION,

@@ -21,7 +21,15 @@ MOST_ROWS = 32
 _ESCAPE = rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-OQ-WYZ\\`-~])"
 _TOKEN = re.compile(rb"[^\r\n\x1b]+|\r|\n|" + _ESCAPE + rb"|\x1b")
 _BROKEN_OFF = re.compile(rb"\x1b(?:\[[0-?]{0,64}[ -/]*|\][^\x07\x1b]{0,1024}\x1b?|[ -/]*)?\Z")
-_CONTROL = re.compile(_ESCAPE + rb"|\x1b(?:\[[0-?]*[ -/]*\Z)?|[\x07\x08\r]")
+# Also the second half of Latin-1's control characters, in UTF-8, of which one begins codes, and the two line ends of
+# Unicode that are no control characters.
+_BYTES = bytes([*range(9), *range(11, 32), 127])
+_CONTROL = re.compile(
+    _ESCAPE
+    + rb"|\x1b(?:\[[0-?]*[ -/]*\Z)?|\xc2\x9b(?:[0-?]*[ -/]*[@-~])?|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|["
+    + re.escape(_BYTES)
+    + rb"]"
+)
 _UP = re.compile(rb"\x1b\[([0-9]{0,4})[AF]")
 _SGR = re.compile(rb"\x1b\[[0-9;:]*m")
 _TRACEBACK = b"Traceback (most recent call last):"
@@ -29,16 +37,23 @@ RESET = b"\x1b[0m"
 
 
 def remove_control_codes(text: bytes, *, color: bool) -> bytes:
-    """Remove codes that move the cursor, make a sound or set a title. Return the text.
+    """Remove codes that move the cursor, make a sound or set a title, and all line ends and control characters but
+    tabs. Return the text.
 
     With ``color``, colours are kept, and ended at the end of the text. Otherwise they are removed too.
     """
-    if b"\x1b" not in text and b"\r" not in text and b"\x08" not in text and b"\x07" not in text:
+    if not _may_have_codes(text):
         return text
     if not color:
         return _CONTROL.sub(b"", text)
     text = _CONTROL.sub(lambda found: found[0] if _SGR.fullmatch(found[0]) else b"", text)
     return text + RESET if b"\x1b" in text and not text.endswith((RESET, b"\x1b[m")) else text
+
+
+def _may_have_codes(text: bytes) -> bool:
+    """Return whether a text has bytes of control characters. Line ends with ``\\n`` do not count."""
+    is_plain = len(text.translate(None, _BYTES)) == len(text)
+    return not is_plain or b"\xc2" in text or b"\xe2\x80" in text
 
 
 def split_long_line(line: bytes) -> Iterator[bytes]:
@@ -98,7 +113,7 @@ class LineReader:
             *pieces, last = split_long_line(last)
             lines += pieces
         self._open = last
-        if b"\x1b" in text or b"\x08" in text or b"\x07" in text:
+        if _may_have_codes(text):
             return [remove_control_codes(line, color=self._color) for line in lines]
         return lines
 

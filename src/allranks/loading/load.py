@@ -32,7 +32,7 @@ from allranks.loading.formats.base import CheckpointSource, bytes_of, check_memo
 from allranks.loading.formats.detect import open_source
 from allranks.loading.quantized import find_quantized, quantized_advice, quantized_by_path, quantized_note
 from allranks.loading.rename_suggestions import suggest_rename
-from allranks.loading.report import LoadReport, coverage_by_prefix
+from allranks.loading.report import LoadReport, coverage_by_prefix, refusal_text
 from allranks.world.base import World
 from allranks.world.detect import current
 from allranks.world.progress import progress
@@ -209,7 +209,7 @@ class _LoadCall:
             remedy = "If a difference is intended, allow it: rename=, allow_missing=, allow_unexpected=, key=, strict=."
             if report.of_kind("packed"):
                 remedy = quantized_advice(quantised)
-            raise DoesNotFit(f"load of {asked.path}: {why}.\n{report}\n ", differences=found.differences, remedy=remedy)
+            raise DoesNotFit(refusal_text(report, why), differences=found.differences, remedy=remedy)
         return _LoadPlan(source, tree, found, tied, names, values, scalars, report)
 
     def _make_report(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from allranks.checkpoint.names import canonical_path
+from allranks.failure import one_line
 from allranks.loading.fit import Kind, LeafAmount, LoadDifference
 
 _LISTED, _ROWS, _DEEPEST = 20, 12, 6
@@ -100,9 +101,13 @@ class LoadReport:
         return json.dumps(found | {"coverage": self.coverage, "used_of_file": self.used_of_file})
 
     def __str__(self) -> str:
-        return "\n".join(
-            [_report_headline(self), *_amounts_table(self), *difference_lines(self.differences), *_note_lines(self)]
-        )
+        lines = [_report_headline(self), *_amounts_table(self), *difference_lines(self.differences), *_note_lines(self)]
+        return "\n".join(map(one_line, lines))
+
+
+def refusal_text(report: LoadReport, why: str) -> str:
+    """Return the message of the error that refuses a load: the reason, and below it the report."""
+    return f"{one_line(f'load of {report.path}: {why}.')}\n{report}\n "
 
 
 def _as_json(value: Any) -> Any:
@@ -151,20 +156,19 @@ def difference_lines(differences: Sequence[LoadDifference]) -> list[str]:
 
 def _difference_line(one: LoadDifference) -> str:
     allowed = f" (allowed by {one.allowed!r})" if one.allowed else ""
-    name = one.name if one.name.isprintable() else repr(one.name)  # the file's author must not control the terminal
     match one.kind:
         case "missing":
             return f"{one.path}: {one.wanted}{allowed}"
         case "unexpected":
-            return f"{name}: {one.found}{allowed}"
+            return f"{one.name}: {one.found}{allowed}"
         case "tied":
-            return f"{one.path}: {one.wanted} is {name}"
+            return f"{one.path}: {one.wanted} is {one.name}"
         case "conflict":
-            return f"{one.path} is {name}{allowed}"
+            return f"{one.path} is {one.name}{allowed}"
         case "recast":
             return f"{one.path}: {one.found} -> {one.wanted}{', rounded' if one.lossy else ''}"
         case _:
-            return f"{one.path}: {one.found} in the file ({name}), {one.wanted} here{allowed}"
+            return f"{one.path}: {one.found} in the file ({one.name}), {one.wanted} here{allowed}"
 
 
 def _report_headline(report: LoadReport) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from allranks.errors import name_ranks
-from allranks.failure import visible
+from allranks.failure import one_line, visible
 from allranks.findings import VERDICTS, Note, Place, Row
 from allranks.report.base import count
 from allranks.report.columns import format_table
@@ -39,7 +39,8 @@ class Readiness:
     @property
     def problems(self) -> str:
         """The errors as text, one line each: what is wrong, and what to do about it."""
-        return "\n".join(f"{row.topic}: {'; '.join(evidence_texts(row))}. {row.remedy}" for row in self.errors)
+        lines = (f"{row.topic}: {'; '.join(evidence_texts(row))}. {row.remedy}" for row in self.errors)
+        return "\n".join(map(one_line, lines))
 
     def __str__(self) -> str:
         return self.text(make_painter(False))
