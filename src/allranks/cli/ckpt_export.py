@@ -14,6 +14,7 @@ from allranks.checkpoint.export import CONFIG, FLOATS, ExportPlan, plan_export, 
 from allranks.checkpoint.manifest import Manifest
 from allranks.cli import screen
 from allranks.cli.export_place import export_place, fill
+from allranks.cli.leftovers import remove_leftovers
 from allranks.cli.local_path import local_path
 from allranks.cli.place import Place, add_place, load_manifest, parse_checkpoint
 from allranks.errors import AllranksError, NotThere
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    remove_leftovers()
     at, manifest = load_manifest(parse_checkpoint(arguments.run, step=arguments.step))
     if arguments.to != _SAFETENSORS:
         return _convert(at, manifest, arguments)

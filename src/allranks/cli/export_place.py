@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import mmap
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from allranks.cli.local_path import local_path
 from allranks.errors import AlreadyThere
 from allranks.storage.base import BLOCK, Storage
 from allranks.storage.detect import CLOUDS, open_storage
+from allranks.storage.temporary_folder import temporary_folder
 
 
 def export_place(text: str) -> Path | str:
@@ -35,7 +35,7 @@ def fill(where: Path | str, write: Callable[[Path], tuple[Path, ...]], *, force:
         return tuple(map(str, write(where)))
     parent, _, name = where.rpartition("/")
     storage = open_storage(parent)
-    with tempfile.TemporaryDirectory(prefix="allranks-export-") as folder:
+    with temporary_folder("export") as folder:
         out = Path(folder, name)
         written = write(out)
         below = written if all(path.is_file() for path in written) else [out / one for one in files_below(out)]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from allranks.cli.leftovers import copies_of_killed_rehearsals, remove_leftovers
 from allranks.cli.printed import must_be_writable, print_report, write_file
 from allranks.cli.progress import ProgressLine
 from allranks.cli.pyproject import closest
@@ -25,6 +26,7 @@ from allranks.rehearse.config import Config, read
 from allranks.rehearse.fault import FaultError, chosen
 from allranks.rehearse.plan import Plan, with_batch
 from allranks.rehearse.rehearsal import Rehearsal, rehearse
+from allranks.rehearse.watch.undo import PATHS
 from allranks.report.base import count
 from allranks.report.forms import FORMS
 from allranks.settings import ConfigWrong
@@ -62,6 +64,10 @@ def run(p: ArgumentParser, arguments: Namespace) -> int:
         baseline = read_baseline(config.baseline)
     for file in filter(None, (arguments.output_file, arguments.trace)):
         must_be_writable(file)
+    remove_leftovers()
+    for folder in copies_of_killed_rehearsals():
+        note = "a rehearsal was killed, so files may be as it has made them. Copies of the files before it"
+        print(f"allranks rehearse: {note}: {folder}/{PATHS}. Remove this folder when you need none.", file=sys.stderr)
     line = ProgressLine()
     done = rehearse(plan, progress=line.print, live=line.update)
     return _show(done, plan, config, baseline, arguments)

@@ -29,6 +29,7 @@ from allranks.rehearse.trace import UNWATCHED, Event, Frame, Trace, merged, read
 from allranks.rehearse.watch import listener
 from allranks.rehearse.watch.server import Effect, Server, Treat
 from allranks.rehearse.watch.undo import Journal
+from allranks.storage.temporary_folder import temporary_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def run_once(
     Raises Interrupted if a signal ended the run. If the watcher failed, raises its exception: a trace with holes cannot
     be judged.
     """
-    with tempfile.TemporaryDirectory(prefix="allranks-rehearse-") as folder:
+    with temporary_folder("rehearse") as folder:
         place = os.path.join(folder, "watch")
         obstacle = listener.unavailable()
         reported = {**settings, "folder": folder, "socket": "" if obstacle else place}

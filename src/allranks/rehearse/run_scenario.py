@@ -28,6 +28,7 @@ from allranks.rehearse.scenario import Delays, Probe, Scenario, probe_settings
 from allranks.rehearse.trace import Trace
 from allranks.rehearse.watch.server import AS_IT_IS, Effect, Server, Treat, Treatment
 from allranks.rehearse.watch.undo import Journal
+from allranks.storage.temporary_folder import temporary_folder
 
 # Seconds without a step or a line after which ranks are held to hang, on an idle machine, and at most.
 _HANGS_AFTER, _AT_MOST = 15.0, 60.0
@@ -271,7 +272,7 @@ def was_killed(run: Run) -> bool:
 def _undone() -> Iterator[Journal]:
     """Restore all files at the end of the ``with`` block."""
     here = os.getcwd()
-    with tempfile.TemporaryDirectory(prefix="allranks-undo-") as folder:
+    with temporary_folder("undo") as folder:
         journal = Journal(folder)
         try:
             yield journal

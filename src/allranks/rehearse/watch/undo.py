@@ -6,6 +6,7 @@ the last one first. Paths that nobody was seen to change are not touched.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -18,6 +19,7 @@ from allranks.rehearse.watch.syscalls import CHANGES
 
 # Larger files are not copied before they are changed; they are left as the run has made them, and named.
 _LARGEST = 1 << 30
+PATHS = "paths.jsonl"  # of the copies
 # Calls that change what a symbolic link points to. All others change the link itself.
 _FOLLOW_LINKS = ("write", "append", "create", "truncate")
 
@@ -91,6 +93,8 @@ class Journal:
             raise OSError(f"{path} has more than {_LARGEST} bytes")
         copy = os.path.join(self.folder, str(len(self._log)))
         shutil.copy2(path, copy)
+        with open(os.path.join(self.folder, PATHS), "a") as listed:  # for a person, if this process is killed
+            listed.write(json.dumps({"copy": os.path.basename(copy), "path": path}) + "\n")
         return _Entry("file", path, copy, was)
 
     def undo(self) -> dict[str, OSError]:
