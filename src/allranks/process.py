@@ -37,6 +37,15 @@ def started(pid: int) -> int | None:
     return None if state in ("Z", "X") else int(fields[18])
 
 
+def command_line(pid: int) -> list[str]:
+    """Return the command of a process of this machine, as words; no words if it has ended."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [os.fsdecode(word) for word in words[:-1]]
+
+
 def is_ending(pid: int) -> bool:
     """Return whether a process has begun to end, or has ended.
 

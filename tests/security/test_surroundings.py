@@ -17,7 +17,7 @@ import pytest
 
 from allranks.cli.leftovers import remove_leftovers
 from allranks.errors import AllranksError
-from allranks.hang import endpoint
+from allranks.hang import endpoint, query
 from allranks.launch import control_socket
 from allranks.launch.control_socket import ControlSocket, abandoned_folders
 from allranks.launch.fork_server_messages import Exited
@@ -291,3 +291,26 @@ def test_command_lines_that_are_shown_have_no_secrets() -> None:
     target = Script("train.py", ("--api-key", SECRET, f"--hf-token={SECRET}", "--lr", "3"))
     shown: list[Any] = [command_of(Job(target, 2)), command_line(target)]
     assert all(text.endswith("train.py --api-key '***' '--hf-token=***' --lr 3") for text in shown)
+
+
+def test_a_job_whose_ranks_have_not_joined_is_found(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command of its launcher, without secrets."""
+    monkeypatch.setattr(endpoint, "known_addresses", list)
+    with pytest.raises(AllranksError, match=r"^no job runs here\."):
+        query.choose_job(None)
+    leave_behind(temporary / "allranks-abcdefgh")
+    program = "from allranks.launch.control_socket import ControlSocket as C\nwith C(): print(flush=True); input()"
+    command = [sys.executable, "-c", program, "--token=abc"]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as launcher:
+        assert launcher.stdout is not None
+        launcher.stdout.readline()
+        with pytest.raises(AllranksError, match=r"has joined the others yet\. 1 launcher: ") as caught:
+            query.choose_job(None)
+        with pytest.raises(AllranksError, match="no job called a1 runs here"):
+            query.choose_job("a1")
+        launcher.communicate(b"\n")
+    assert f"process {launcher.pid}: {sys.executable} -c " in str(caught.value)
+    assert "--token=***. Ranks answer from" in str(caught.value)
+    with pytest.raises(AllranksError, match=r"^no job runs here\."):
+        query.choose_job(None)

@@ -29,7 +29,8 @@ COMMANDS = {
 }
 
 
-_ENDS = (signal.SIGTERM, signal.SIGHUP)
+_ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_FOR_RANKS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -93,13 +94,15 @@ def _report_os_error(error: OSError) -> int:
 
 @contextlib.contextmanager
 def _line_at_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end this process with a line, and the exit code that a shell shows.
+    """Let SIGTERM, SIGHUP and SIGQUIT end this process with a line, and the exit code that a shell shows.
+
+    SIGUSR1 and SIGUSR2, which are for ranks, only print the line.
 
     A job replaces these handlers while it runs: this is for the time before and after. Signals that are ignored, or
     that a program handles, are left alone.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    replaced = [one for one in _ENDS if is_main and signal.getsignal(one) is signal.SIG_DFL]
+    replaced = [one for one in (*_ENDS, *_FOR_RANKS) if is_main and signal.getsignal(one) is signal.SIG_DFL]
     for signum in replaced:
         signal.signal(signum, _end)
     try:
@@ -111,7 +114,8 @@ def _line_at_signals() -> Iterator[None]:
 
 def _end(signum: int, _frame: object) -> None:
     os.write(2, f"allranks: {signal.Signals(signum).name} received: no rank runs.\n".encode())
-    raise SystemExit(128 + signum)
+    if signum in _ENDS:
+        raise SystemExit(128 + signum)
 
 
 def _parser() -> argparse.ArgumentParser:

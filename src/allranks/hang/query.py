@@ -15,7 +15,10 @@ from allranks.hang.diagnose import RankObservation, diagnose
 from allranks.hang.endpoint import Address
 from allranks.hang.heartbeat import Heartbeat
 from allranks.hang.stragglers import Straggler, stragglers
+from allranks.launch import control_socket
+from allranks.process import command_line
 from allranks.report import format_table
+from allranks.report.base import count
 from allranks.secret_values import mask_arguments
 
 # How long a rank has to answer, in seconds: for itself; for all, through the store.
@@ -48,6 +51,13 @@ def choose_job(name: str | None) -> list[Address]:
     found = {job: ranks for job, ranks in _by_job().items() if job.startswith(name or "")}
     if len(found) == 1:
         return next(iter(found.values()))
+    if not found and not name and (launchers := control_socket.launchers_here()):
+        listed = "; ".join(f"process {pid}: {' '.join(mask_arguments(command_line(pid)))}" for pid in launchers)
+        raise AllranksError(
+            f"no rank of a job here has joined the others yet. {count(len(launchers), 'launcher')}: {listed}.",
+            remedy="Ranks answer from allranks.init(), jax.distributed.initialize() or init_process_group() on. After "
+            "the seconds of --hang-after, the launcher itself reports where the late ranks are.",
+        )
     if not found:
         called = f" called {name}" if name else ""
         remedy = (

@@ -8,7 +8,8 @@ import shutil
 import socket
 import stat
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -31,7 +32,7 @@ from allranks.launch.typed_json import parse, typed
 LARGEST = 1 << 20
 MOST_AT_ONCE = 1000  # datagrams: a process that sends without end must not keep the launcher from its other work
 LONGEST_PATH = 90  # bytes; a socket's path may have 107
-PREFIX, SOCKET = "allranks-", "control"
+PREFIX, SOCKET, LAUNCHER = "allranks-", "control", "launcher"
 _NAME = re.compile(PREFIX + "[a-z0-9_]{8}")
 AgentReport = Joining | Joined | SaveReport | WaitReport | HangReport | RankFailing | RankFailed | RankLeft
 
@@ -51,25 +52,45 @@ def abandoned_folders() -> list[str]:
 
     Folders of other users, and links, are left out.
     """
+    return [path for path, is_served in _folders_of_launchers() if not is_served]
+
+
+def launchers_here() -> list[int]:
+    """Return the process ids of the launchers of this user that run on this machine."""
+    found = []
+    for path, is_served in _folders_of_launchers():
+        if is_served:
+            with suppress(OSError, ValueError), open(os.path.join(path, LAUNCHER)) as file:
+                found.append(int(file.read(20)))
+    return found
+
+
+def _folders_of_launchers() -> Iterator[tuple[str, bool]]:
+    """Yield the folders of launchers of this user, and whether the launcher serves the socket."""
     try:
         with os.scandir(_parent_folder()) as entries:
-            return [one.path for one in entries if _NAME.fullmatch(one.name) and _is_abandoned(one)]
+            named = [one for one in entries if _NAME.fullmatch(one.name)]
     except OSError:
-        return []
+        return
+    for one in named:
+        is_served = _is_served(one)
+        if is_served is not None:
+            yield one.path, is_served
 
 
-def _is_abandoned(entry: os.DirEntry[str]) -> bool:
+def _is_served(entry: os.DirEntry[str]) -> bool | None:
+    """Return whether a launcher of this user serves the socket in a folder; None if it is none, or is just made."""
     try:
         about = entry.stat(follow_symlinks=False)
         if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
-            return False
+            return None
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
             probe.connect(os.path.join(entry.path, SOCKET))
     except ConnectionRefusedError:
-        return True
+        return False
     except OSError:
-        return False  # none of ours, or one that is just made or removed
-    return False
+        return None
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +120,8 @@ class ControlSocket:
             ) from error
         self.path = os.path.join(self._folder, SOCKET)
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        with open(os.path.join(self._folder, LAUNCHER), "w") as file:
+            file.write(str(os.getpid()))
         self._sock.bind(self.path)
         self.agents: dict[int, int] = {}  # rank -> the pid of the Python that reports for it
 

@@ -113,7 +113,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Terminated:
-    """The launcher of ``host`` received a signal to end (SIGTERM, SIGHUP). "" for a job on one host."""
+    """The launcher of ``host`` received a signal to end (SIGTERM, SIGHUP, SIGQUIT). "" for a job on one host."""
 
     signum: int = signal.SIGTERM
     host: str = ""
@@ -196,7 +196,7 @@ Event = SupervisorEvent | WaitReport | HangEvent
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Send a signal to these ranks: SIGTERM to their processes, any other signal to their process groups."""
+    """Send a signal to these ranks: to their processes if programs handle it (SIGTERM), otherwise to their groups."""
 
     ranks: tuple[int, ...]
     signum: int

@@ -7,8 +7,8 @@ Why a separate process:
   found.
 - When the launcher ends, even by SIGKILL, the fork server sees the end of their socket and kills everything. When the
   fork server itself is killed, the kernel kills the ranks (PR_SET_PDEATHSIG).
-- It ignores SIGTERM, SIGINT and SIGHUP: a scheduler sends them to every process of a job (Slurm, systemd), and the
-  ranks still have to save.
+- It ignores the signals that end a job, SIGUSR1 and SIGUSR2: a scheduler sends them to every process of a job (Slurm,
+  systemd), and the ranks still have to save.
 
 It runs until its socket ends. In a forked rank, ``serve`` returns the target that the rank is to run. The rank uses
 nothing of the server's state.
@@ -132,18 +132,18 @@ class _ForkServer:
         After rank 0 of a JAX world has ended, the other ranks would print many errors.
         """
         living = [(rank, agent) for rank, agent in zip(kill.ranks, kill.agents, strict=True) if rank in self._pids]
-        asked = kill.signum == signal.SIGTERM and self._commands.intersection(rank for rank, _ in living)
+        asked = kill.signum in messages.FOR_PROGRAMS and self._commands.intersection(rank for rank, _ in living)
         children = children_by_parent() if asked else {}
         for rank, agent in reversed(living):
             pid = self._pids[rank]
-            if kill.signum != signal.SIGTERM:
+            if kill.signum not in messages.FOR_PROGRAMS:
                 signal_group(pid, kill.signum)
             elif rank not in self._commands:
-                _send_signal(pid, signal.SIGTERM)
+                _send_signal(pid, kill.signum)
             elif agent in (pid, *descendants(pid, children)):
-                _send_signal(agent, signal.SIGTERM)
+                _send_signal(agent, kill.signum)
             else:  # no Python of ours below the command, as far as is known
-                signal_group(pid, signal.SIGTERM)
+                signal_group(pid, kill.signum)
 
     def _spawn_rank(self, spawn: messages.Spawn, out: int, err: int) -> bool:
         """Start a rank. Returns True in the rank if it is to run Python code in this process."""

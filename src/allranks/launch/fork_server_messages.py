@@ -21,7 +21,9 @@ from typing import Any, get_args
 
 PACKET = 65536
 # What the fork server ignores: a scheduler sends it to every process of a job, and the launcher decides what it means.
-IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+# What programs handle: it is sent to the process of a rank alone. Any other signal is sent to its process group.
+FOR_PROGRAMS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 _FD = struct.Struct("i")
 
 

@@ -84,5 +84,5 @@ class JobResult:
 # How ``cause`` begins, by `supervise`.
 _STOPPED = {
     "interrupted by Ctrl-C": signal.SIGINT,
-    **{f"stopped by {one.name}": one for one in (signal.SIGTERM, signal.SIGHUP)},
+    **{f"stopped by {one.name}": one for one in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)},
 }

@@ -10,12 +10,17 @@ from types import FrameType, TracebackType
 
 from allranks.launch.events import Interrupted, Terminated
 
-WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+FOR_RANKS = (signal.SIGUSR1, signal.SIGUSR2)
+WATCHED = (signal.SIGINT, *ENDS, *FOR_RANKS)
 _Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 class Signals:
-    """While this object is open, Ctrl-C, SIGTERM and SIGHUP only make ``fileno`` readable.
+    """While this object is open, the signals ``WATCHED`` only make ``fileno`` readable.
+
+    SIGINT (Ctrl-C) and the signals ``ENDS`` end a job. The signals ``FOR_RANKS`` are for the ranks, as with srun and
+    mpirun.
 
     Python delivers signals to the main thread only: if opened in another thread, it watches nothing. A signal that was
     ignored (``nohup``) stays ignored.
@@ -24,6 +29,7 @@ class Signals:
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._old: dict[int, _Handler] = {}
+        self._for_ranks: set[int] = set()
         self._old_fd: int | None = None
         if threading.current_thread() is threading.main_thread():
             self._old_fd = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
@@ -35,12 +41,18 @@ class Signals:
         return self._reader
 
     def events(self) -> list[Interrupted | Terminated]:
-        """Return an event for each signal since the last call, without waiting."""
+        """Return an event for each signal that ends a job, of those since the last call, without waiting."""
         try:
-            numbers = os.read(self._reader, 4096)
+            numbers = [number for number in os.read(self._reader, 4096) if number in self._old]
         except BlockingIOError:
             return []
-        return [Interrupted() if n == signal.SIGINT else Terminated(n) for n in numbers if n in self._old]
+        self._for_ranks |= {*numbers} & {*FOR_RANKS}
+        return [Interrupted() if n == signal.SIGINT else Terminated(n) for n in numbers if n not in FOR_RANKS]
+
+    def take_for_ranks(self) -> list[signal.Signals]:
+        """Return the signals for ranks that ``events`` has read since the last call, each once."""
+        numbers, self._for_ranks = sorted(self._for_ranks), set()
+        return [*map(signal.Signals, numbers)]
 
     def close(self) -> None:
         """Restore the previous signal handlers and the previous wake-up descriptor."""

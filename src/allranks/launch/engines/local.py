@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from allranks.errors import name_ranks
 from allranks.launch import fork_server_messages as messages
 from allranks.launch import forked_rank
 from allranks.launch.capacity import needed_descriptors
@@ -76,7 +77,7 @@ def run(
     variables. If a fork of imported frameworks is unsafe, the console says so, and each rank starts its own
     interpreter. A ``fork_server`` (ready, and of the same environment) is used and left open. Without one, the job
     starts its own. ``show`` finds out where the ranks are that hold up the job, when the launcher has to report that.
-    In the main thread, this function handles Ctrl-C, SIGTERM and SIGHUP. Raises OutputClosed if nobody reads the
+    In the main thread, this function handles the signals of ``Signals``. Raises OutputClosed if nobody reads the
     console any more; the ranks have ended then too.
     """
     cwd = os.getcwd() if cwd is None else cwd
@@ -218,6 +219,7 @@ class _EventLoop:
         events: list[Event] = []
         if self._signals in sources:
             events += self._signals.events()
+            self._pass_on_signals()
         if self._fork_server in sources:
             self._send_to_fork_server(self._fork_server.flush)
             seen = self._fork_server.reports()
@@ -299,6 +301,15 @@ class _EventLoop:
             self._locate_ranks(action)
         elif self._exit_code is None:
             self._exit_code = action.exit_code
+
+    def _pass_on_signals(self) -> None:
+        """Send SIGUSR1 and SIGUSR2 to the ranks of this host. Under Slurm, the launcher of each host gets them."""
+        for signum in self._signals.take_for_ranks():
+            ranks = tuple(self._ranks.pids) if self._decider.phase is Phase.RUNNING else ()
+            if ranks:
+                self._perform_action(Signal(ranks, signum))
+            what = f"sent on to {name_ranks(ranks)}" if ranks else "ignored, because no rank runs"
+            self._print_line(f"{signum.name} received: {what}", notice=True)
 
     def _locate_ranks(self, action: LocateRanks) -> None:
         if self._show is None:
