@@ -256,7 +256,7 @@ def test_a_state_without_names_or_arrays_is_refused(ckpt: Callable[..., Said], t
         assert "step 1 has 1 values and no arrays" in said.err
 
 
-@pytest.mark.parametrize("to", ["pt", "dcp", "orbax"])
+@pytest.mark.parametrize("to", ["pt", "dcp", "orbax", "safetensors"])
 @pytest.mark.parametrize("force", [False, True])
 def test_the_working_folder_is_no_place_for_an_export(
     ckpt: Callable[..., Said], trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str, force: bool
@@ -273,7 +273,6 @@ def test_the_working_folder_is_no_place_for_an_export(
         assert "Choose a folder in it" in said.err
     assert list(work.iterdir()) == []
     assert ckpt("export", trained[0], "./new", "--to", to).code == 0
-    assert ckpt("export", trained[0], ".").code == 0  # safetensors are put beside what is there
 
 
 def test_an_error_of_dcp_is_told_in_words(

@@ -20,7 +20,7 @@ import numpy as np
 from allranks.arrays.base import FillTarget
 from allranks.arrays.leaves.numpy import DTYPES
 from allranks.checkpoint.chunk_reader import ChunkReader
-from allranks.checkpoint.export import is_below, path_without_prefix, select_leaves
+from allranks.checkpoint.export import check_output_path, is_below, path_without_prefix, select_leaves
 from allranks.checkpoint.manifest import Manifest
 from allranks.errors import AllranksError, AlreadyThere, CannotStore, StorageError
 from allranks.extent import Extent
@@ -89,7 +89,7 @@ def convert_checkpoint(
     Raises AlreadyThere, Damaged, StorageError. Raises AllranksError if the library is not installed, no leaf is
     selected, or the path of a leaf is the begin of another leaf's path.
     """
-    output_path = _check_output_path(output_path)
+    output_path = check_output_path(output_path)
     place, framework = FORMATS[conversion.to]
     write = _import_writer(place, conversion.to)
     if output_path.exists() and not conversion.force:
@@ -111,18 +111,6 @@ def convert_checkpoint(
         except Exception as error:
             raise AllranksError(f"export --to {conversion.to} failed: {text_of(error)}") from error
     return sum(one.nbytes for one in {id(array): array for array in arrays.values()}.values())
-
-
-def _check_output_path(out: Path) -> Path:
-    """Return the absolute path. Raises AlreadyThere if the path is the current folder or contains it."""
-    whole = out.resolve() if ".." in out.parts else Path(os.path.abspath(out))
-    if Path.cwd().is_relative_to(whole.resolve()):
-        raise AlreadyThere(
-            f"export: OUT is {whole}, which contains the folder that this command runs in, and an export replaces "
-            "what is there.",
-            remedy=f"Choose a folder in it: {whole / 'out'}.",
-        )
-    return whole
 
 
 def _refuse_arrays(manifest: Manifest, paths: Sequence[str], to: str) -> None:

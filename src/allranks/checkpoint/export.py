@@ -58,9 +58,10 @@ def write_export(
     ``report_progress``: called with the number of bytes of every piece that was read, from any thread.
     ``replace_existing``: replace a model that is in ``output_folder``; without it, such a model raises AlreadyThere.
 
-    Files get their names when all of them are complete and durable. Raises Damaged, StorageError, and CannotStore for a
-    number that the new dtype cannot hold.
+    Files get their names when all of them are complete and durable. Raises AlreadyThere (also for the current
+    folder), Damaged, StorageError, and CannotStore for a number that the new dtype cannot hold.
     """
+    check_output_path(output_folder)
     small = {INDEX: export.index, CONFIG: config}
     names = [*(file.name for file in export.files), *(name for name, data in small.items() if data is not None)]
     with _translate_errors(output_folder):
@@ -83,6 +84,18 @@ def write_export(
                 temporary[name].rename(output_folder / name)
         _sync_folder(output_folder)
     return tuple(output_folder / name for name in names)
+
+
+def check_output_path(out: Path) -> Path:
+    """Return the absolute path. Raises AlreadyThere if the path is the current folder or contains it."""
+    absolute = out.resolve() if ".." in out.parts else Path(os.path.abspath(out))
+    if Path.cwd().is_relative_to(absolute.resolve()):
+        raise AlreadyThere(
+            f"export: OUT is {absolute}, which contains the folder that this command runs in: expected a file or "
+            "folder that has nothing but the export.",
+            remedy=f"Choose a folder in it: {absolute / 'out'}.",
+        )
+    return absolute
 
 
 def _existing_files(out: Path, names: list[str]) -> list[str]:
