@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 import pytest
+
+from allranks import agent
+from allranks.launch.filters import PeerLimit, without_rank
+
+control_of_rank = agent.load("allranks_agent_control")
 
 HANDLES = """
 import os, signal, subprocess, sys
@@ -104,3 +112,77 @@ def start(_):
 run.main = start
 sys.exit(main.main(["run", "-n", "2", "train.py"]))
 """
+
+
+def test_ranks_that_wait_for_the_launcher_leave_it_the_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """300 ranks end at once, and the queue of a socket has few places: a rank waits without using its processor."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as launcher:
+        launcher.bind(str(tmp_path / "control"))
+        monkeypatch.setenv("ALLRANKS_CONTROL", str(tmp_path / "control"))
+        monkeypatch.setenv("ALLRANKS_RANK", "0")
+        monkeypatch.setattr(control_of_rank, "SEND_SECONDS", 0.3)
+        began = time.process_time()
+        while control_of_rank.send("joined"):
+            pass
+        assert time.process_time() - began < 0.2
+    assert "cannot send 'joined' to the launcher: timed out" in capfd.readouterr().err
+
+
+def test_after_ctrl_c_a_line_is_shown_once() -> None:
+    """A rank's own repetitions, and lines that wait to be shown with those of others, are shown."""
+    limit = PeerLimit()
+    trace = [b"Traceback", b"KeyboardInterrupt"]
+    assert limit.visible(0, trace) == trace
+    limit.show_once()
+    assert limit.visible(0, [*trace, b"Traceback"]) == [*trace, b"Traceback"]
+    assert limit.visible(1, [b"Traceback", b"other"]) == [b"other"]
+    assert limit.visible(2, trace, waiting={b"Traceback"}) == [b"Traceback"]
+    assert limit.count() == "2 more lines of [1-2] after Ctrl-C"
+
+
+@pytest.mark.parametrize(
+    ("line", "rest"),
+    [
+        (b"[rank3]: Traceback", b"Traceback"),
+        (b"[rank31]: Traceback", b"[rank31]: Traceback"),
+        (b"allranks.errors.Mismatch: rank 3 (host a): x", b"allranks.errors.Mismatch: x"),
+        (b"allranks.errors.Mismatch: rank 3: x", b"allranks.errors.Mismatch: x"),
+        (b"allranks.errors.Mismatch: rank 4: x", b"allranks.errors.Mismatch: rank 4: x"),
+        (b"[rank3]: allranks.errors.Mismatch: rank 3: x", b"allranks.errors.Mismatch: x"),
+        (b"[rank3]: allranks.errors.Mismatch: rank 4: x", b"allranks.errors.Mismatch: rank 4: x"),
+        (b"[rank4]: allranks.errors.Mismatch: rank 3: x", b"[rank4]: allranks.errors.Mismatch: rank 3: x"),
+        (b"[rank", b"[rank"),
+    ],
+)
+def test_only_the_rank_of_the_line_itself_is_removed(line: bytes, rest: bytes) -> None:
+    assert without_rank(3, [line]) == [rest]
+
+
+MANY = """
+import os, time
+open("up/" + os.environ["ALLRANKS_RANK"], "w").close()
+time.sleep(1000)
+"""
+
+
+@pytest.mark.soak
+def test_ctrl_c_ends_300_ranks_within_the_grace(tmp_path: Path) -> None:
+    """With one traceback, and with the report of each."""
+    (tmp_path / "train.py").write_text(MANY)
+    (tmp_path / "up").mkdir()
+    command = [sys.executable, "-m", "allranks", "run", "-n", "300", "--grace", "60", "train.py"]
+    with (
+        open(tmp_path / "out", "w") as out,
+        subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=subprocess.STDOUT) as launcher,
+    ):
+        while len(os.listdir(tmp_path / "up")) < 300:
+            assert launcher.poll() is None
+            time.sleep(0.1)
+        launcher.send_signal(signal.SIGINT)
+        assert launcher.wait() == 130
+    text = (tmp_path / "out").read_text()
+    assert text.count("Traceback") == 1
+    assert "cannot send" not in text
+    assert "was over" not in text

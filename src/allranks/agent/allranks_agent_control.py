@@ -58,7 +58,9 @@ def send(kind: str, **fields: Any) -> bool:
 def _send_datagram(data: bytes) -> None:
     with _new_socket() as channel:
         channel.settimeout(SEND_SECONDS)
-        channel.sendto(data, os.environ["ALLRANKS_CONTROL"])
+        # Not sendto: to a socket without a peer, poll says at once that a full queue can be written, and Python spins.
+        channel.connect(os.environ["ALLRANKS_CONTROL"])
+        channel.send(data)
 
 
 def _new_socket() -> socket.socket:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import IO, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from allranks.failure import one_line
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -14,7 +17,7 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         super().error(one_line(message))
 
-    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         # As in argparse, but a full disk is an error: argparse ignores it, and exits with 0.
         if message and file is not None:
             file.write(message)

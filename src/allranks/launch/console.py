@@ -161,6 +161,10 @@ class Console:
         """From now on, show only a few lines of all ranks except ``cause``, the rank that has failed."""
         self._peer_limit.start(cause)
 
+    def show_once(self) -> None:
+        """From now on, do not show a line again that another rank has printed: Ctrl-C ends all ranks alike."""
+        self._peer_limit.show_once()
+
     def lift_limit(self) -> None:
         """Show all lines of the ranks again: the job is restarted."""
         self._peer_limit = PeerLimit()

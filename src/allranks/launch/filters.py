@@ -12,6 +12,7 @@ from collections.abc import Container
 
 from allranks.errors import rank_list
 
+KNOWN = 10_000  # lines that are kept to recognise them
 SHOWN = 10  # lines of each peer of a rank that failed, from the time on when the failure is known
 
 # gloo, as jaxlib 0.10 has it: std::cout for every device, at the first collective (Context::printConnectivityInfo in
@@ -23,10 +24,9 @@ _PIECE = rb"(?:\[Gloo\] Rank | is connected to | peer ranks\. |Expected number o
 _INTERLEAVED = rb"(?!%b\d+$)\d*(?:%b\d*){2,}" % (_GLOO.replace(b"(", b"(?:"), _PIECE)
 _NOISE = re.compile(rb"%b\1|%b" % (_GLOO, _INTERLEAVED))
 
-_TORCH = rb"\[rank%d\]: "  # torch's hook puts it before every line of a traceback
-_OURS = rb"(allranks\.[\w.]+: )rank %d(?: \(host [^)]*\))?: "  # an error of ours begins with its rank
+# torch's hook puts the rank before every line of a traceback; an error of ours begins with its rank.
+_NUMBER = re.compile(rb"(?:\[rank(?P<torch>\d+)\]: )?(?:(allranks\.[\w.]+: )rank (?P<ours>\d+)(?: \(host [^)]*\))?: )?")
 _BEGINNINGS = (b"[rank", b"allranks.")
-_patterns: dict[int, re.Pattern[bytes]] = {}
 
 
 def without_noise(lines: list[bytes]) -> list[bytes]:
@@ -39,10 +39,18 @@ def without_rank(rank: int, lines: list[bytes]) -> list[bytes]:
 
     The console's prefix names the rank already. Lines that are equal without the number can be merged.
     """
-    if rank not in _patterns:
-        _patterns[rank] = re.compile(rb"(?:%b)?(?:%b)?" % (_TORCH % rank, _OURS % rank))
-    pattern = _patterns[rank]
-    return [pattern.sub(rb"\1", line, count=1) if line.startswith(_BEGINNINGS) else line for line in lines]
+    number = b"%d" % rank
+    return [_without_number(number, line) if line.startswith(_BEGINNINGS) else line for line in lines]
+
+
+def _without_number(number: bytes, line: bytes) -> bytes:
+    found = _NUMBER.match(line)
+    assert found is not None  # it may be empty
+    if found["torch"] not in (None, number):
+        return line
+    if found["ours"] in (None, number):
+        return (found[2] or b"") + line[found.end() :]
+    return line[found.end("torch") + len(b"]: ") :] if found["torch"] else line
 
 
 def text_without_rank(rank: int, line: str) -> str:
@@ -64,10 +72,15 @@ class PeerLimit:
         self._cause: int | None = None
         self._shown: Counter[int] = Counter()
         self._hidden: Counter[int] = Counter()
+        self._first_ranks: dict[bytes, int] | None = None
 
     def start(self, cause: int) -> None:
         """From now on, limit all ranks except ``cause``. A later call may name a better cause."""
         self._cause = cause
+
+    def show_once(self) -> None:
+        """From now on, show each line once, and not again if another rank prints it: Ctrl-C ends all ranks alike."""
+        self._first_ranks = {}
 
     def is_unlimited(self, rank: int) -> bool:
         """Return whether every line of a rank is shown."""
@@ -79,6 +92,8 @@ class PeerLimit:
         A line that is also in ``waiting`` (lines of other ranks that wait to be merged) is always shown. So is a line
         of ours: the report of a hang ends the job, and may be read after the end has begun.
         """
+        if self._first_ranks is not None:
+            lines = [line for line in lines if line in waiting or self._is_first(rank, line, self._first_ranks)]
         if self.is_unlimited(rank):
             return lines
         shown = []
@@ -91,10 +106,18 @@ class PeerLimit:
             shown.append(line)
         return shown
 
+    def _is_first(self, rank: int, line: bytes, first_ranks: dict[bytes, int]) -> bool:
+        if len(first_ranks) < KNOWN:
+            first_ranks.setdefault(line, rank)
+        is_first = first_ranks.get(line, rank) == rank
+        self._hidden[rank] += not is_first
+        return is_first
+
     def count(self) -> str:
         """Return, as text, how many lines of which ranks were hidden; "" if none were."""
         ranks = [rank for rank, lines in self._hidden.items() if lines]
         if not ranks:
             return ""
         lines = self._hidden.total()
-        return f"{lines} more line{'s' if lines > 1 else ''} of [{rank_list(ranks)}] after the failure"
+        after = "the failure" if self._first_ranks is None else "Ctrl-C"
+        return f"{lines} more line{'s' if lines > 1 else ''} of [{rank_list(ranks)}] after {after}"

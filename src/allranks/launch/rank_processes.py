@@ -12,6 +12,7 @@ from allranks.launch.fork_server_messages import Exited
 from allranks.process import is_ending, is_suspended
 
 PERIOD = 1.0
+MOST_A_SECOND = 100  # of 300 ranks that end, a launcher on a busy host would otherwise see little else
 
 
 @dataclass(slots=True)
@@ -31,7 +32,8 @@ class RankProcess:
 class RankProcesses(dict[int, RankProcess]):
     """The processes of this host's ranks, by rank.
 
-    Stopped processes are observed several times in ``hang_after`` seconds, and at most once a second.
+    Stopped processes are observed several times in ``hang_after`` seconds, at most once a second, and less often if
+    there are many.
     """
 
     def __init__(self, ranks: range, hang_after: float) -> None:
@@ -63,7 +65,7 @@ class RankProcesses(dict[int, RankProcess]):
         """
         if now < self._due:
             return
-        self._due = now + self._period
+        self._due = now + max(self._period, len(self) / MOST_A_SECOND)
         if is_suspended(fork_server):
             os.kill(fork_server, signal.SIGCONT)
         for rank, pid in self.pids.items():

@@ -27,6 +27,7 @@ from allranks.launch.events import (
     Action,
     Event,
     ForkServerLost,
+    Interrupted,
     LocateRanks,
     MarkFailed,
     NotifyPeers,
@@ -220,6 +221,8 @@ class _EventLoop:
         if self._signals in sources:
             events += self._signals.events()
             self._pass_on_signals()
+            if any(isinstance(event, Interrupted) for event in events):
+                self._console.show_once()
         if self._fork_server in sources:
             self._send_to_fork_server(self._fork_server.flush)
             seen = self._fork_server.reports()
