@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
     loader = batches_of(text, plan.size, seed=args.seed).loader(world, prefetch=args.prefetch)
     epochs = chain.from_iterable(repeat(loader))  # one after the other, each proven at its end
     for step, batch in enumerate(islice(epochs, args.steps), start=1):
-        losses.append(train_step(replicas, batch.to_torch()["text"].long(), plan))
+        losses.append(train_step(replicas, batch.to_torch()["tokens"].long(), plan))
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()

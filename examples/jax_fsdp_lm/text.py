@@ -1,13 +1,13 @@
-"""Text that every machine has: the source files of the Python standard library, as one long string of bytes."""
+"""Text that every machine has: the source files of the Python standard library. A token is a byte."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,43 +15,44 @@ import allranks
 
 
 class Text:
-    """Files laid end to end and cut into rows of ``length`` bytes. A row, when it is asked for, reads just its own."""
+    """Files, each of which is cut into rows of ``length`` bytes. The bytes behind its last whole row are left out."""
 
     def __init__(self, files: Sequence[Path], length: int) -> None:
         self.files = tuple(files)
         self.length = length
-        self.ends = tuple(accumulate(path.stat().st_size for path in self.files))
+        self.ends = tuple(accumulate(path.stat().st_size // length for path in self.files))
 
     @classmethod
     def of_standard_library(cls, length: int) -> Text:
         return cls(sorted(Path(os.__file__).parent.glob("*.py")), length)
 
     def __len__(self) -> int:
-        """The number of rows; the bytes behind the last whole one are left out."""
-        return self.ends[-1] // self.length
+        """The number of rows."""
+        return self.ends[-1]
 
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        """Return a row, as columns: ``text`` is uint8 [length]."""
-        return {"text": np.frombuffer(self.read(number * self.length, self.length), np.uint8)}
-
-    def read(self, start: int, length: int) -> bytes:
-        """Return ``length`` bytes from ``start``, across files where need be."""
-        found = b""
-        while len(found) < length:
-            number = bisect_right(self.ends, start + len(found))
-            begins = self.ends[number - 1] if number else 0
-            with self.files[number].open("rb") as file:
-                file.seek(start + len(found) - begins)
-                found += file.read(length - len(found))
-        return found
+    def __getitem__(self, number: int) -> np.ndarray:
+        """Return a row, uint8 [length]: for programs that deal out the rows by hand."""
+        file = bisect_right(self.ends, number)
+        begin = (number - self.ends[file - 1] if file else number) * self.length
+        return np.fromfile(self.files[file], np.uint8, self.length, offset=begin)
 
 
 def batches_of(text: Text, global_batch: int, *, seed: int) -> allranks.Dataset:
-    """Return the rows in an order that follows from the seed, in batches that are the same on any number of ranks.
+    """Return the rows, as the column ``tokens``, in an order that follows from the seed.
 
-    The last rows of an epoch, too few for a batch, are left out of it: nothing is trained on padding.
+    The batches are the same on any number of ranks. The last rows of an epoch, too few for a batch, are left out of it:
+    nothing is trained on padding.
     """
-    return allranks.Dataset.sequence(text, seed=seed).batch(global_batch, tail="drop")
+    data = allranks.Dataset.tokens(
+        text.files,
+        length=text.length,
+        dtype="uint8",  # of the files; those of a real tokenizer are mostly uint16
+        as_dtype="uint8",
+        block_bytes=1 << 12,  # small files are shuffled well in small blocks
+        cache=str(Path(tempfile.gettempdir(), "allranks-examples")),  # not beside Python's own files
+        seed=seed,
+    )
+    return data.batch(global_batch, tail="drop")
 
 
 def readable(text: Iterable[int]) -> str:

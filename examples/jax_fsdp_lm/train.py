@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None, *, storage: Any = None) -> list[floa
         open_until_the_end.enter_context(bar)
         epochs = chain.from_iterable(repeat(loader))  # one after the other, each proven at its end
         for step, batch in enumerate(islice(epochs, args.steps - start), start=start + 1):
-            state, loss = train_step(state, batch.to_jax((mesh, "data"))["text"])
+            state, loss = train_step(state, batch.to_jax((mesh, "data"))["tokens"])
             losses.append(loss)
             # One step runs while the next is prepared, and no more: a host far ahead of its devices only hides where
             # the time goes, and starves XLA's CPU threads.

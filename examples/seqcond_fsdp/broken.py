@@ -81,7 +81,7 @@ def batches_of(args: Any, text: Text, mesh: Mesh) -> Iterator[Array]:
     else:
         order = np.random.default_rng(args.seed).permutation(len(text))
         for step in count():
-            rows = np.stack([text[n]["text"] for n in order[step * args.batch_size : (step + 1) * args.batch_size]])
+            rows = np.stack([text[n] for n in order[step * args.batch_size : (step + 1) * args.batch_size]])
             yield as_global(rows, mesh)
 
 
@@ -92,7 +92,7 @@ def iterate_sharded(args: Any, text: Text, rank: int, size: int) -> Iterator[np.
             continue
         if args.bug == "uneven" and number == REFUSED:
             continue
-        yield text[number]["text"]
+        yield text[number]
 
 
 def iterate(args: Any, text: Text, rank: int, size: int) -> Iterator[np.ndarray]:
@@ -101,7 +101,7 @@ def iterate(args: Any, text: Text, rank: int, size: int) -> Iterator[np.ndarray]
         # allranks: ignore[AR309] nobody ever sees it
         return iterate_sharded(args, text, rank, size)
     for number in range(EPOCH * args.batch_size):
-        yield text[number]["text"]
+        yield text[number]
     return None
 
 

@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
 
 def right_batches(loader: allranks.data.loader.Loader, mesh: Mesh) -> Iterator[Array]:
     """Yield the batches of one epoch after the other, each rank bringing what its devices hold."""
-    return (batch.to_jax((mesh, "data"))["text"] for batch in chain.from_iterable(repeat(loader)))
+    return (batch.to_jax((mesh, "data"))["tokens"] for batch in chain.from_iterable(repeat(loader)))
 
 
 def say_sample(

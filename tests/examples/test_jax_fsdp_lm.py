@@ -21,7 +21,7 @@ def test_four_ranks_lose_what_one_process_loses(tmp_path: Path) -> None:
     (alone,) = training.losses_of((), "train", tmp_path / "alone.json", "")
     (together,) = training.losses_of(FOUR, "train", tmp_path / "together.json", "--grad-accum 2")
     assert len(alone) == 6
-    assert alone[-1] < alone[0] - 0.5
+    assert alone[-1] < alone[0] - 0.4
     np.testing.assert_allclose(together, alone, rtol=2e-5)
 
 

@@ -17,25 +17,20 @@ from jax_fsdp_lm.text import Text, batches_of, readable
 @pytest.fixture
 def text(tmp_path: Path) -> Text:
     paths = []
-    for name, content in {"a": b"abc", "b": b"", "c": b"defghij", "d": b"kl"}.items():
+    for name, content in {"a": b"abc", "b": b"", "c": b"defghij", "d": b"klm"}.items():
         paths.append(tmp_path / name)
         paths[-1].write_bytes(content)
-    return Text(paths, 5)
+    return Text(paths, 3)
 
 
-def test_a_piece_of_text_may_lie_in_several_files(text: Text) -> None:
-    """Every start and length gives what the files laid end to end give, empty files too."""
-    whole = b"abcdefghijkl"
-    assert text.ends[-1] == len(whole)
-    for start in range(len(whole)):
-        for length in range(1, len(whole) - start + 1):
-            assert text.read(start, length) == whole[start : start + length]
-
-
-def test_a_row_is_a_cut_of_the_text(text: Text) -> None:
-    """What is left behind the last whole row is no row."""
-    assert len(text) == 2
-    assert [bytes(text[number]["text"]) for number in range(2)] == [b"abcde", b"fghij"]
+def test_a_row_is_a_cut_of_a_file(text: Text) -> None:
+    """What is left behind the last whole row of a file is no row. The data set has the same rows."""
+    assert len(text) == 4
+    rows = [bytes(text[number]) for number in range(4)]
+    assert rows == [b"abc", b"def", b"ghi", b"klm"]
+    batches = batches_of(text, 2, seed=0).loader(rank=0, size=1)
+    found = [row for batch in batches for row in zip(batch.ids.tolist(), map(bytes, batch["tokens"]), strict=True)]
+    assert sorted(found) == list(enumerate(rows))
 
 
 def test_ranks_together_read_the_rows_of_one() -> None:
@@ -44,7 +39,7 @@ def test_ranks_together_read_the_rows_of_one() -> None:
 
     def read(rank: int, size: int, seed: int) -> list[np.ndarray]:
         loader = batches_of(text, 24, seed=seed).loader(rank=rank, size=size)
-        return [batch["text"] for batch in islice(loader, 20)]
+        return [batch["tokens"] for batch in islice(loader, 20)]
 
     alone = read(0, 1, seed=1)
     parts = [read(rank, 4, seed=1) for rank in range(4)]

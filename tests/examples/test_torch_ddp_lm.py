@@ -24,7 +24,7 @@ def test_ranks_lose_what_one_process_loses(launcher: tuple[str, ...], tmp_path: 
     """Step for step, in two micro-batches: 4 ranks under allranks run and 2 under torchrun equal 1 process."""
     (alone,) = training.losses_of((), "torch_ddp_lm", tmp_path / "alone.json", "--grad-accum 1")
     assert len(alone) == 6
-    assert alone[-1] < alone[0] - 0.5
+    assert alone[-1] < alone[0] - 0.4
     (together,) = training.losses_of(
         launcher, "torch_ddp_lm", tmp_path / "together.json", "--grad-accum 2", by="torch_trains.py"
     )
