@@ -171,6 +171,7 @@ class ParquetFile:
                 table = file.read_row_group(block.begin, columns=columns, use_threads=False)
             else:
                 table = self._read_in_parts(file, block.begin, at_once, sum(len(data) for _, data in known))
+        pa.default_memory_pool().release_unused()  # else it keeps what was freed: 46 MB, of windows of 57 MB
         if table.num_rows != group.num_rows:
             raise ValueError(f"the row group has {table.num_rows} rows")
         return table
