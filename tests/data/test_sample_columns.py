@@ -186,6 +186,22 @@ def test_blocks_with_other_columns_are_decoded_once(tmp_path: Path, monkeypatch:
     assert sum(taken) < 3 * len(ids)
 
 
+def test_only_steps_with_padding_become_dicts(tmp_path: Path) -> None:
+    """So validation sets, whose last batch is padded, keep their columns up to that batch."""
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"id": {row}}}\n' for row in range(203)))
+    loader = Dataset.jsonl(tmp_path, shuffle=False).batch(20, streams=1).loader(rank=0, size=1, prefetch=0)
+    found = [
+        (one.steps, isinstance(one.samples, SampleColumns))
+        for one in loader._opened_data.transformed_samples(loader._plan, loader.rows, range(loader._plan.steps))
+    ]
+    assert [step for steps, _ in found for step in steps] == list(range(11))
+    assert [list(steps) for steps, is_columns in found if not is_columns] == [[10]]
+    batches = list(loader)
+    assert [batch["id"].dtype for batch in batches] == [np.int64] * 11
+    assert [row for batch in batches for row in batch["id"][batch.mask].tolist()] == list(range(203))
+    assert batches[-1].mask.tolist() == [True] * 3 + [False] * 17
+
+
 def test_windows_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the test above compares them; merged or not, the samples are the same."""
     files = files_of(tmp_path, "jsonl", DOCUMENTS)

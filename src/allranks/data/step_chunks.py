@@ -193,10 +193,21 @@ def decode_chunks(located_chunks: Iterable[StepChunk], *, workers: int, sample_b
         decoder = SampleDecoder(found.blocks)
         rows = found.ids.shape[1]
         many = max(at_once // rows, 1) if decoder.any_order and not decoder.holds_values else len(chunk.steps)
-        for at in range(0, len(chunk.steps), many):
-            here = slice(at, at + many)
+        for here in _cut_steps(_count_full_steps(found.keys), len(chunk.steps), many):
             samples = decoder.decode_samples(found.keys[here].ravel(), found.positions[here].ravel())
             yield StepSamples(chunk.steps[here], samples, found.ids[here])
+
+
+def _count_full_steps(keys: Ids) -> int:
+    """Return how many steps come before the first one with padding, which cannot be decoded as columns."""
+    padded = np.flatnonzero((keys < 0).any(axis=1))
+    return int(padded[0]) if len(padded) else len(keys)
+
+
+def _cut_steps(full: int, steps: int, many: int) -> Iterator[slice]:
+    """Yield slices of ``many`` steps or less; the first ``full`` steps are not in one with the others."""
+    for begin, end in ((0, full), (full, steps)):
+        yield from (slice(at, min(at + many, end)) for at in range(begin, end, many))
 
 
 def _growing_ranges(steps: range, *, most: int) -> Iterator[range]:
