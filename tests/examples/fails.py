@@ -13,22 +13,23 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "jax_fsdp_lm"))
 
 import train
-from text import Text
 
 import allranks
+from allranks.data.step_chunks import SampleDecoder
 
 how, when, *flags = sys.argv[1:]
-read_row, asked = Text.__getitem__, count()
+decode, asked = SampleDecoder.decode_samples, count()
+CHUNK = 5  # after 1, 2, 4, 8 and 16 steps
 
 
-def row_of_a_failing_disk(self: Text, number: int) -> Any:
-    if allranks.current().rank == 2 and next(asked) == 40 * 4:  # of 4 rows a step
+def decode_from_a_failing_disk(self: SampleDecoder, *places: Any) -> Any:
+    if allranks.current().rank == 2 and next(asked) == CHUNK:
         Path(when).write_text(str(time.time()))
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         raise OSError("the disk is gone")
-    return read_row(self, number)
+    return decode(self, *places)
 
 
-Text.__getitem__ = row_of_a_failing_disk
+SampleDecoder.decode_samples = decode_from_a_failing_disk
 train.main(flags)
