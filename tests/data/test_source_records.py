@@ -197,6 +197,7 @@ def test_a_header_of_mds_that_does_not_fit_is_named(folder: Path, old: bytes, ne
     ("change", "says"),
     [
         (lambda found: found["config"].update(compression="zstd"), "compression is 'zstd'"),
+        (lambda found: found["config"].update(compression_level="batch"), "compression_level is 'batch'"),
         (lambda found: found["config"].update(item_loader="TokensLoader"), "item_loader is 'TokensLoader'"),
         (lambda found: found["config"]["data_format"].__setitem__(0, "pickle"), "pickles can run any program"),
         (lambda found: found["config"]["data_format"].__setitem__(0, "no_header_tensor:99"), "IndexError"),
@@ -220,6 +221,48 @@ def test_chunks_need_their_index(folder: Path) -> None:
     (folder / "index.json").unlink()
     with pytest.raises(DataError, match=r"expected an index\.json in its folder"):
         samples_of(open_source("litdata", folder))
+
+
+@pytest.mark.needs("pyarrow", "zstandard")
+@pytest.mark.parametrize(
+    ("folder", "rows", "sample"),
+    [
+        ("litdata_arrow", [256, 44, 256, 44, 100], lambda row: {"id": row, "text": f"t{row} ä", "score": row / 2}),
+        ("litdata_zstd", [300, 300, 100], lambda row: {"id": row, "n": np.arange(row % 5, dtype=np.int16)}),
+    ],
+    indirect=["folder"],
+)
+def test_chunks_of_litdata_in_arrow_or_compressed_are_read(
+    folder: Path, rows: list[int], sample: Any, tmp_path: Path
+) -> None:
+    """Texts and numbers are stored as record batches by litdata 0.2.76, each of which is a block."""
+    source = open_source("litdata", folder, cache=str(tmp_path))
+    assert list(map(show, samples_of(source))) == [show(sample(row)) for row in range(700)]
+    assert source.index().rows.tolist() == rows
+    again = open_source("litdata", folder, cache=str(tmp_path))  # from the cached index
+    assert list(map(show, samples_of(again))) == list(map(show, samples_of(source)))
+
+
+@pytest.mark.needs("pyarrow", "zstandard")
+@pytest.mark.parametrize("folder", ["litdata_arrow", "litdata_zstd"], indirect=True)
+def test_such_chunks_that_are_damaged_are_named(folder: Path, tmp_path: Path) -> None:
+    path = next(folder.glob("chunk-0-1.*"))
+    good = path.read_bytes()
+    cache = str(tmp_path / "cache")
+    for data in (*(good[:size] for size in range(1, len(good), 97)), good[:-12] + b"\xff" * 4 + good[-8:]):
+        path.write_bytes(data)
+        with pytest.raises(DataError, match=path.name.replace(".", r"\.")):
+            open_source("litdata", path, cache=cache).index()
+    path.write_bytes(good)
+    index = json.loads((folder / "index.json").read_text())
+    index["chunks"][1]["chunk_size"] = 301
+    (folder / "index.json").write_text(json.dumps(index))
+    with pytest.raises(DataError, match="has 300 samples, and the index says 301"):
+        open_source("litdata", path, cache=cache).index()
+    with pytest.raises(DataError, match="bytes of memory or more, unpacked from"):
+        samples_of(
+            open_source("litdata", path.with_name(path.name.replace("-1", "-0")), max_block_bytes=99, cache=cache)
+        )
 
 
 # ---- TFRecord

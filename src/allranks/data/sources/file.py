@@ -58,6 +58,12 @@ class FileBytes:
         """The path of the file for libraries that open it themselves; None if it is not on a local file system."""
         return self.path if isinstance(self._storage, LocalStorage) else None
 
+    def section(self, offset: int, nbytes: int) -> FileBytes:
+        """Return a part of the file, to be read as a file. Raises ValueError for a part outside of the file."""
+        if not 0 <= offset <= offset + nbytes <= self.nbytes:
+            raise ValueError(f"{nbytes:,} bytes at {offset:,} are outside of the file of {self.nbytes:,} bytes")
+        return _FileSection(self._storage, self.name, offset, nbytes, self._counter)
+
     def with_content(self, content: bytes) -> FileBytes:
         """Return an object that reads this file, in the place of its bytes, as ``content``: what it has unpacked."""
         return _UnpackedFile(self._storage, self.name, content, self._counter)
@@ -122,6 +128,17 @@ class FileBytes:
         except (NotThere, Truncated) as error:
             found = "no such file" if isinstance(error, NotThere) else "a shorter file"
             raise data_changed_error(self.path, expected, found) from error
+
+
+class _FileSection(FileBytes):
+    """A part of a file."""
+
+    def __init__(self, storage: Storage, name: str, begin: int, nbytes: int, counter: ByteCounter) -> None:
+        super().__init__(storage, name, nbytes, counter)
+        self._begin = begin
+
+    def _fill(self, offset: int, into: memoryview) -> None:
+        FileBytes._fill(self, self._begin + offset, into)
 
 
 class _UnpackedFile(FileBytes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,14 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from allranks.data.index import DECODE_ERRORS
+from allranks.data.index import DECODE_ERRORS, SourceFile
+from allranks.data.sources.detect import import_source_module
 from allranks.data.sources.file import FileBytes
-from allranks.data.sources.files import FileSource
+from allranks.data.sources.files import FileBlocks, FileScan, FileSource, OpenFile
+from allranks.data.sources.limits import check_limit
 from allranks.data.sources.patterns import Pattern, parse_pattern
 from allranks.data.sources.records import Decode, RecordFormat, RecordTable, record_file_error
 from allranks.errors import DataError
 
 _MOST_INDEX_BYTES = 256 << 20
+_PACKED = re.compile(r"\.zstd(:\d+)?\.bin$")
+_ARROW_MARK = b"LDARW01\0"
+_FOOT = 4 + len(_ARROW_MARK)
 _TORCH = "float32 float32 float64 float64 complex64 complex64 complex128 complex128 float16 float16 - uint8 int8 int16 "
 _TORCH_DTYPES = (_TORCH + "int16 int32 int32 int64 int64 bool uint16").split()
 _NUMPY = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 bool"
@@ -26,46 +32,106 @@ _NUMPY_DTYPES = _NUMPY.split()
 _DEEPEST = 50
 
 
-def litdata(pattern: Pattern, *, cache: str | None = None) -> FileSource:
+def litdata(pattern: Pattern, *, max_block_bytes: int | None = None, cache: str | None = None) -> FileSource:
     """Return chunks of litdata as a source. A sample is what was given to ``optimize``. A block is 1 MiB of samples.
 
-    Tensors become NumPy arrays; images and other media stay as they are stored, as bytes. Chunks that are compressed or
-    encrypted, chunks of other item loaders, and columns that are pickled, are refused.
+    Tensors become NumPy arrays; images and other media stay as they are stored, as bytes. A chunk of texts and numbers
+    is stored as Arrow record batches, which are the blocks; its samples are as of ``parquet``. A chunk that is
+    compressed as a file (``.zstd.bin``) is one block. ``max_block_bytes``: the most bytes of such a block in memory, as
+    for ``parquet``. Refused are other compressions, encryption, other item loaders, and columns that are pickled.
     """
-    return FileSource(parse_pattern(pattern), LitDataFormat(), cache)
+    return FileSource(parse_pattern(pattern), LitDataFormat(check_limit(max_block_bytes)), cache)
 
 
 @dataclass(frozen=True, slots=True)
 class LitDataFormat(RecordFormat):
-    """The file format of the source ``litdata``."""
+    """The file format of the source ``litdata``. Begin and end of a block of Arrow rows are bytes of the Arrow file."""
 
+    max_block_bytes: int | None = None
     kind: str = "litdata"
     suffixes: tuple[str, ...] = (".bin",)
     noun: str = "chunk of litdata"
 
+    def codec_of(self, name: str) -> str | None:
+        return "zstd" if _PACKED.search(name) else None
+
+    def scan_file(self, file: FileBytes) -> FileScan:
+        arrow = find_arrow_rows(file)
+        if arrow is None:
+            return RecordFormat.scan_file(self, file)
+        scan: FileScan = self._arrow_format.scan_file(arrow)
+        _read_index(file, samples=sum(rows for _, _, rows, _ in scan.blocks))
+        return scan
+
+    def covers(self, file: SourceFile, blocks: FileBlocks) -> bool:
+        """Return whether the blocks can be runs of samples, or record batches; ``open`` reads which of them."""
+        in_bytes = blocks.are_ascending and blocks.begin[0] >= 0 and blocks.end[-1] <= file.nbytes
+        return bool(in_bytes) or RecordFormat.covers(self, file, blocks)
+
+    def open(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:
+        opened: OpenFile
+        if (arrow := find_arrow_rows(file)) is None:
+            opened = RecordFormat.open(self, file, stamp, blocks)
+        else:
+            _read_index(file, samples=None if blocks is None else int(blocks.rows.sum()))
+            opened = self._arrow_format.open(arrow, stamp, blocks)
+        return opened
+
     def find_decoder(self, file: FileBytes, table: RecordTable) -> tuple[Decode, bytes]:
-        index = file.beside("index.json")
-        if index is None or index.nbytes > _MOST_INDEX_BYTES:
-            raise DataError(
-                f"{file.path}: expected an index.json in its folder, of at most {_MOST_INDEX_BYTES:,} bytes.",
-                path=file.path,
-                remedy="Is the folder complete? Fetch it again.",
-            )
+        index, config = _read_index(file, samples=len(table.bounds) - 1)
         try:
-            document = json.loads(index.read(0, index.nbytes))
-            config = document["config"]
-            sizes = {one["filename"]: one["chunk_size"] for one in document["chunks"]}
-            name = file.name.rpartition("/")[2]
-            if sizes[name] != len(table.bounds) - 1:
-                raise ValueError(f"{name} has {len(table.bounds) - 1:,} samples, and the index says {sizes[name]:,}")
-            decoder = _decoder_of(config)
+            decoder = _decoder_of(config, is_packed=self.codec_of(file.name) is not None)
+            return decoder, json.dumps([config["data_format"], config["data_spec"]]).encode()
         except DECODE_ERRORS as error:
-            raise record_file_error(index, "index of litdata", 0, f"{type(error).__name__}: {error}") from error
-        return decoder, json.dumps([config["data_format"], config["data_spec"]]).encode()
+            raise _index_error(index, error) from error
+
+    @property
+    def _arrow_format(self) -> Any:
+        return import_source_module("arrow").ArrowFormat(None, max_block_bytes=self.max_block_bytes)
 
 
-def _decoder_of(config: Any) -> LitDataDecoder:
-    for name, expected in (("compression", None), ("encryption", None), ("item_loader", "PyTreeLoader")):
+def find_arrow_rows(file: FileBytes) -> FileBytes | None:
+    """Return the Arrow file at the end of a chunk, before its length and a mark; None if there is none."""
+    if file.nbytes < _FOOT:
+        return None
+    foot = file.read(file.nbytes - _FOOT, _FOOT)
+    if not foot.endswith(_ARROW_MARK):
+        return None
+    (nbytes,) = struct.unpack_from("<I", foot)
+    return file.section(file.nbytes - _FOOT - nbytes, nbytes)
+
+
+def _read_index(file: FileBytes, *, samples: int | None) -> tuple[FileBytes, Any]:
+    """Return the index.json of a chunk, and its settings. Raises DataError if it counts other samples in the chunk."""
+    index = file.beside("index.json")
+    if index is None or index.nbytes > _MOST_INDEX_BYTES:
+        raise DataError(
+            f"{file.path}: expected an index.json in its folder, of at most {_MOST_INDEX_BYTES:,} bytes.",
+            path=file.path,
+            remedy="Is the folder complete? Fetch it again.",
+        )
+    try:
+        document = json.loads(index.read(0, index.nbytes))
+        sizes = {one["filename"]: one["chunk_size"] for one in document["chunks"]}
+        name = file.name.rpartition("/")[2]
+        if samples is not None and sizes[name] != samples:
+            raise ValueError(f"{name} has {samples:,} samples, and the index says {sizes[name]:,}")
+        return index, document["config"]
+    except DECODE_ERRORS as error:
+        raise _index_error(index, error) from error
+
+
+def _index_error(index: FileBytes, error: Exception) -> DataError:
+    return record_file_error(index, "index of litdata", 0, f"{type(error).__name__}: {error}")
+
+
+def _decoder_of(config: Any, *, is_packed: bool) -> LitDataDecoder:
+    compression, level = config.get("compression"), config.get("compression_level")
+    if level not in (None, "chunk"):
+        raise ValueError(f"compression_level is {str(level)[:40]!r}, which is not supported")
+    if compression is not None and not is_packed:
+        raise ValueError(f"compression is {str(compression)[:40]!r}, which is not supported for chunks of this name")
+    for name, expected in (("encryption", None), ("item_loader", "PyTreeLoader")):
         if config.get(name, expected) not in (expected, None):
             raise ValueError(f"{name} is {str(config[name])[:40]!r}, which is not supported")
     decoders = tuple(map(_decoder_of_leaf, config["data_format"]))
