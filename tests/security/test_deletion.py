@@ -301,3 +301,55 @@ def test_a_tree_is_deleted_without_leaving_it(tmp_path: Path, mine: Path) -> Non
     assert deletion.delete_tree(tree / "in" / "nothing") == ()
     assert not tree.exists()
     assert contents(mine) == before
+
+
+def test_gc_says_what_stays_and_ls_says_what_gc_does(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Damaged steps, and what others have put into the folders of saves that were never completed."""
+    (run / "checkpoint-1" / "manifest.json").write_bytes(b'{"digest":"00",\n"format":"allranks-checkpoint"}')
+    for step, names in {4: (), 5: (OURS,), 6: (OURS, "notes\nleft step 9: forged"), 7: ("notes",)}.items():
+        (run / f"checkpoint-{step}").mkdir()
+        for name in names:
+            (run / f"checkpoint-{step}" / name).write_text("x")
+    (run / "checkpoint-8").symlink_to(run / "checkpoint-5")
+    main(["ckpt", "ls", str(run)])
+    notes = [line for line in capsys.readouterr().out.splitlines() if "`allranks ckpt gc`" in line]
+    assert [note.partition("`allranks ckpt gc` ")[2] for note in notes] == [
+        "removes it.",
+        "removes it.",
+        "removes the files of allranks in it, and leaves the others.",
+        "leaves it: it has no file of allranks.",
+        "leaves it: its folder is a symbolic link.",
+    ]
+    main(["ckpt", "gc", str(run), "--older-than", "0s"])
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if line.startswith("left")] == [
+        f"left step 1: {removal.DAMAGED}",
+        "left step 6: not ours: notes\\nleft step 9: forged",
+        "left step 7: not ours: notes",
+        f"left step 8: {removal.LINK}",
+    ]
+    folders = {path.name for path in run.iterdir() if path.name.startswith("checkpoint-")}
+    assert folders == {f"checkpoint-{step}" for step in (1, 2, 3, 6, 7, 8)}
+
+
+def as_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def as_loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize("make", [as_pipe, as_loop, Path.mkdir], ids=["pipe", "loop of links", "folder"])
+def test_a_step_whose_manifest_is_no_file_is_verified_and_stays(
+    make: Callable[[Path], None], run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = run / "checkpoint-2" / "manifest.json"
+    manifest.unlink()
+    make(manifest)
+    assert main(["ckpt", "verify", str(run), "--all"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert ["DAMAGED" in line for line in lines] == [False, True, False]
+    main(["ckpt", "gc", str(run), "--older-than", "0s"])
+    assert f"left step 2: {removal.DAMAGED}" in capsys.readouterr().out
+    assert list(manifest.parent.glob("rank-*"))

@@ -23,6 +23,7 @@ from allranks.storage.base import Entry, Storage
 NEWER = (
     "its manifest was written by a newer allranks, or by another program, or is not a file (remove the folder by hand)"
 )
+DAMAGED = "its manifest is damaged, so it is not known which files belong to it (remove the folder by hand)"
 LINK = "its folder is a symbolic link, which is not followed (remove the link by hand)"
 # The files that LocalStorage leaves if it is killed while it writes a manifest.
 _OF_A_PUT = re.compile(r"\.manifest\.json\.([0-9a-f]{8}\.tmp|claim)")
@@ -203,6 +204,11 @@ def find_leftover_files(step_folder: StepFolder, *, now_seconds: float) -> Lefto
         None if step_folder.last_change_time is None else max(now_seconds - step_folder.last_change_time, 0.0),
         step_folder.state == "unfinished" and len(mine) == len(step_folder.files),
     )
+
+
+def foreign_leftovers(step_folder: StepFolder) -> tuple[str, ...]:
+    """Return the names in the folder of an unfinished save that stay when its leftovers are removed."""
+    return split_removable_names(step_folder.files, ())[1] if step_folder.state == "unfinished" else ()
 
 
 def split_removable_names(

@@ -15,6 +15,7 @@ from allranks.checkpoint.removal import LeftoverFiles, StepRemoval, choose_lefto
 from allranks.cli import screen
 from allranks.cli.place import Place, parse_place
 from allranks.errors import AllranksError, Fenced, NotThere, StorageError
+from allranks.failure import one_line
 from allranks.storage.detect import canonical_place
 
 DESCRIPTION = """\
@@ -106,7 +107,8 @@ def _work(found: Sequence[StepFolder], held: Mapping[int, str], arguments: argpa
     go = tuple(plan_step_removal(one) for one in found if one.step in chosen and one.step not in stay)
     rest = [one for one in found if one.step not in chosen and one.step not in held]
     cleared = choose_leftovers(rest, now_seconds=time.time(), older_than=arguments.older_than)
-    others = [(one.step, f"not ours: {', '.join(one.foreign)}") for one in go if one.foreign]
+    foreign = [(one.step, one.foreign) for one in go] + [(one.step, removal.foreign_leftovers(one)) for one in rest]
+    others = [(step, f"not ours: {', '.join(names)}") for step, names in foreign if names and step not in stay]
     return Work(cleared.remove, cleared.spare, go, tuple(sorted([*stay.items(), *others])))
 
 
@@ -116,7 +118,7 @@ def _obstacle(found: StepFolder, held: Mapping[int, str], chosen: Sequence[int])
         return held[found.step]
     if found.link:
         return removal.LINK
-    return removal.NEWER if found.state == "newer" else ""
+    return {"newer": removal.NEWER, "damaged": removal.DAMAGED}.get(found.state, "")
 
 
 def _remove(at: Place, work: Work) -> Work:
@@ -176,7 +178,7 @@ def _show(at: Place, work: Work, holder: str, *, dry: bool) -> None:
         age = screen.duration(one.age)
         print(f"left step {one.step}: {screen.size(one.bytes)} of a save, changed {age} ago (--older-than)")
     for number, why in work.kept:
-        print(f"left step {number}: {why}")
+        print(f"left step {number}: {one_line(why)}")
     if not work.leftovers and not work.steps:
         print(f"{at}: nothing to remove.")
     else:

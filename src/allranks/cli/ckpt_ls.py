@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from allranks.checkpoint import inventory, paths, summary
+from allranks.checkpoint import inventory, paths, removal, summary
 from allranks.checkpoint.inventory import StepFolder
 from allranks.checkpoint.items import items_in
 from allranks.checkpoint.manifest import Manifest
@@ -132,6 +132,16 @@ def _note(one: StepFolder, now: float) -> str:
         age = screen.duration(None if one.last_change_time is None else now - one.last_change_time)
         return (
             f"step {one.step}: no manifest, so it is not a checkpoint: its save is running, or was never completed "
-            f"({screen.size(one.bytes)}, unchanged for {age}); `allranks ckpt gc` removes it."
+            f"({screen.size(one.bytes)}, unchanged for {age}); `allranks ckpt gc` {_removal(one, now)}."
         )
     return ""
+
+
+def _removal(one: StepFolder, now: float) -> str:
+    """Return what gc does with a folder without a manifest."""
+    leftover = removal.find_leftover_files(one, now_seconds=now)
+    if one.link:
+        return "leaves it: its folder is a symbolic link"
+    if leftover is None:
+        return "leaves it: it has no file of allranks"
+    return "removes it" if leftover.fills_folder else "removes the files of allranks in it, and leaves the others"

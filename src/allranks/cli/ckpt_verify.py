@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.threads < 1:
         raise NotThere("--threads: expected a number of at least 1.")
     verdicts = []
-    for one in [at.at(step) for step in inventory.complete_steps(at.storage)] if arguments.all else [choose_step(at)]:
+    for one in _steps(at) if arguments.all else [choose_step(at)]:
         verdict = _verify(one, arguments.threads)
         verdicts.append(verdict)
         if not arguments.json:
@@ -67,6 +67,11 @@ def run(arguments: argparse.Namespace) -> int:
         document = {"run": at.storage.url, "good": good, "steps": [_document(verdict) for verdict in verdicts]}
         screen.show_json(document)
     return 0 if good else 1
+
+
+def _steps(at: Place) -> list[Place]:
+    """Return the steps of a run that have a manifest, also if it is a pipe, a folder or a link."""
+    return [at.at(one.step) for one in inventory.survey_folders(at.storage) if one.state != "unfinished"]
 
 
 def _verify(at: Place, threads: int) -> Verdict:
