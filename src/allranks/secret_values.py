@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 
 MASK = "***"
 _WORDS = frozenset(["token", "secret", "secrets", "password", "passwd", "passphrase", "credential", "credentials"])
-_WORDS |= {"apikey", "authorization", "bearer", "creds"}
-# With "key": a "key" alone may be that of a column.
+_WORDS |= {"apikey", "authorization", "bearer", "creds", "webhook", "webhooks"}
+# Alone they are secrets of an option only: a variable `key` may be that of a column.
+_OF_OPTIONS = (["key"], ["pass"], ["pwd"])
+# With "key".
 _OF_KEYS = frozenset(["api", "access", "private", "secret", "auth", "encryption", "account", "job", "store", "signing"])
-_OF_KEYS |= {"wandb", "kaggle", "storage"}
+_OF_KEYS |= {"wandb", "kaggle", "storage", "ssh", "rsa", "gpg", "deploy", "hf", "openai", "anthropic"}
 # With "tokens", which are mostly those of texts.
 _OF_SECRET_TOKENS = frozenset(["hf", "api", "access", "auth", "refresh", "bearer", "github", "wandb"])
 # With "pass", a password but for these.
 _OF_PASSES = frozenset(["first", "second", "forward", "backward", "one", "two", "single", "multi", "per", "last"])
-_OF_PASSES |= {"num", "max", "by", "low", "high", "band", "all", "full", "n"}
-# The ends of names that have no sign between their words.
-_JOINED = ("password", "passwd", "accesstoken", "authtoken", "apitoken", "hftoken", "secretkey", "accesskey", "apikey")
+_OF_PASSES |= {"num", "max", "by", "low", "high", "band", "all", "full", "n", "com", "sur", "tres", "im", "over"}
 # With "token": words of a model's vocabulary.
 _OF_TOKENS = frozenset(
     ["pad", "eos", "bos", "unk", "sep", "cls", "mask", "image", "audio", "video", "start", "end", "stop", "special"]
@@ -36,7 +36,13 @@ _OPTION = re.compile(rf"(?<!\S)(--?[A-Za-z][\w.-]*)(\s+)(?!-){_VALUE}")
 _BEARER = re.compile(r"\b((?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.IGNORECASE)
 _PASSWORD_IN_ADDRESS = re.compile(r"\b([a-z][a-z0-9+.-]{0,30}://[^\s/:@]*):[^\s/@]+@", re.IGNORECASE)
 _TOKEN_IN_ADDRESS = re.compile(r"\b(https?://)[^\s/:@]{16,}@", re.IGNORECASE)
-_SIGNATURE_IN_ADDRESS = re.compile(r"([?&](?:sig|signature|X-(?:Amz|Goog)-Signature)=)[^&\s'\"]+", re.IGNORECASE)
+# Whoever knows the address of a webhook can send to it.
+_WEBHOOK = re.compile(
+    r"\b(https?://(?:hooks\.[\w.-]{1,99}/|[\w.-]{1,99}\.webhook\.office\.com/|api\.telegram\.org/bot"
+    r"|[\w.:-]{1,99}(?:/[\w.-]{1,50}){0,4}/(?:web)?hooks?/))[^\s'\"]+",
+    re.IGNORECASE,
+)
+_SIGNATURE_IN_ADDRESS = re.compile(r"([?&](?:key|sig|signature|X-(?:Amz|Goog)-Signature)=)[^&\s'\"]+", re.IGNORECASE)
 _WELL_KNOWN = re.compile(
     r"\b(?:hf_\w{16,}|sk-[\w-]{16,}|gh[opsur]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}"
     r"|AIza[\w-]{20,}|npm_\w{16,}|nvapi-[\w-]{16,}|sk_live_\w{10,}|pypi-AgE[\w-]{8,}"
@@ -47,7 +53,7 @@ _WELL_KNOWN = re.compile(
 def is_secret_name(name: str) -> bool:
     """Return whether the value of a variable or option with this name is a secret."""
     words = [word.lower() for word in _PARTS.findall(name)]
-    if words == ["auth"] or (words == ["pwd"] and name.startswith("--")):
+    if words == ["auth"] or (words in _OF_OPTIONS and name.startswith("--")):
         return True
     if any(map(_is_secret_word, ["", *words], words)):
         return words[-1] not in ("file", "path", "dir", "folder", "name", "id", "length", "len", "count", "size")
@@ -63,13 +69,22 @@ def _is_secret_word(before: str, word: str) -> bool:
         return before in _OF_KEYS
     if word in ("pass", "pwd"):
         return bool(before) and before not in _OF_PASSES
-    return word in _WORDS or word.endswith(_JOINED)
+    return word in _WORDS or word.endswith(("password", "passwd")) or _is_joined(word)
+
+
+def _is_joined(word: str) -> bool:
+    """Return whether a word without a sign between its parts is the name of a secret: ``ghtoken``, ``sshkey``."""
+    return any(
+        word.endswith(end) and word != end and _is_secret_word(word.removesuffix(end), end)
+        for end in ("token", "key", "pass")
+    )
 
 
 def mask_secrets(text: str) -> str:
     """Return a text, e.g. a command line, with ``***`` in place of secrets. Takes a time linear in its length."""
     text = _PASSWORD_IN_ADDRESS.sub(rf"\1:{MASK}@", text)
     text = _TOKEN_IN_ADDRESS.sub(rf"\1{MASK}@", text)
+    text = _WEBHOOK.sub(rf"\1{MASK}", text)
     text = _SIGNATURE_IN_ADDRESS.sub(rf"\1{MASK}", text)
     text = _BEARER.sub(rf"\1{MASK}", _WELL_KNOWN.sub(MASK, text))
     return _OPTION.sub(_mask_value, _mask_assigned(text))

@@ -212,7 +212,18 @@ SECRET = "hunter2"
         *("HF_TOKEN", "WANDB_API_KEY", "--api-key", "--apiKey", "db.password", "MY_SECRET", "PGPASSWORD", "MYSQL_PWD"),
         *("AWS_SECRET_ACCESS_KEY", "ALLRANKS_STORE_KEY", "ALLRANKS_JOB_KEY", "--hf_token", "sshPassphrase", "token"),
         *("ACCESSTOKEN", "SECRETKEY", "HF_TOKENS", "DB_PASS", "--pwd", "--auth", "CREDS", "KAGGLE_KEY", "WANDB_KEY"),
-        "AZURE_STORAGE_KEY",
+        *(
+            "AZURE_STORAGE_KEY",
+            "--key",
+            "--pass",
+            "--ssh-key",
+            "SSHKEY",
+            "PRIVATEKEY",
+            "GHTOKEN",
+            "slacktoken",
+            "DBPASS",
+        ),
+        *("SLACK_WEBHOOK", "WEBHOOK_URL"),
     ],
 )
 def test_names_of_secrets(name: str) -> None:
@@ -234,7 +245,17 @@ def test_names_of_secrets(name: str) -> None:
             "key",
         ),
         *("monkey", "keyboard", "--token-file", "PASSWORD_FILE", "AWS_ACCESS_KEY_ID", "PWD", "OLDPWD", "eos_token_id"),
-        *("forward_pass", "auth_type", "bypass"),
+        *(
+            "forward_pass",
+            "auth_type",
+            "bypass",
+            "pass",
+            "padtoken",
+            "--key-dim",
+            "--sort-key",
+            "--num-keys",
+            "compass",
+        ),
     ],
 )
 def test_names_of_no_secrets(name: str) -> None:
@@ -259,6 +280,10 @@ def test_names_of_no_secrets(name: str) -> None:
         f"https://h/x?sv=2020&sig={SECRET}%3D",
         f"https://h/x?X-Amz-Signature={SECRET}&x=1",
         f"AIza{SECRET}{SECRET}{SECRET} nvapi-{SECRET}{SECRET}{SECRET} sk_live_{SECRET}{SECRET}",
+        f"https://hooks.slack.com/services/T0/B0/{SECRET} https://hooks.zapier.com/hooks/catch/1/{SECRET}",
+        f"https://discord.com/api/webhooks/123/{SECRET} https://chat.googleapis.com/v1/messages?key={SECRET}",
+        f"https://a.webhook.office.com/webhookb2/a@b/{SECRET} https://outlook.office.com/webhook/a@b/{SECRET}",
+        f"https://api.telegram.org/bot123:{SECRET}/send",
         f"npm_{SECRET}{SECRET}{SECRET} pypi-AgEI{SECRET}{SECRET}",
     ],
 )
@@ -267,7 +292,10 @@ def test_secrets_in_text_are_masked(text: str) -> None:
     assert "***" in mask_secrets(text)
 
 
-@pytest.mark.parametrize("part", ["a-", "a.", "sk-", "eyJ-", "a=", "a:", "x://", "'", "a='", "bearer ", "--token "])
+@pytest.mark.parametrize(
+    "part",
+    ["a-", "a.", "sk-", "eyJ-", "a=", "a:", "x://", "'", "a='", "bearer ", "--token ", "https://a/", "https://hooks."],
+)
 def test_long_texts_are_masked_in_linear_time(part: str) -> None:
     """In a quadratic time, this would take a minute."""
     began = time.process_time()
