@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allranks import Dataset
+from allranks import Dataset, SimulatedWorld, World, shard
 from allranks.data.index import DatasetIndex
 from allranks.data.sources.cache import _encode_index
 from allranks.digest import digest, show
-from allranks.errors import DataError
+from allranks.errors import DataError, Mismatch
 
 for needed in ("orjson", "pyarrow", "zstandard"):
     pytest.importorskip(needed)
@@ -228,3 +230,77 @@ def test_take_and_skip_of_a_block_are_no_change(tmp_path: Path) -> None:
     data = Dataset.jsonl(write(tmp_path / "a.jsonl", list(range(40))), shuffle=False, block_bytes=100).skip(3).take(30)
     found = [one for batch in batches(data, 6) for one in batch["n"].tolist()]
     assert sorted(found) == list(range(3, 33))
+
+
+def of_ranks(values: list[Any]) -> Any:
+    """Run a rank for each value, which is that of the first sample of the rank; return the outcome."""
+
+    def take(world: World) -> Any:
+        samples = [{"n": value, "text": "x" * at} for at, value in enumerate(values)] * 4
+        data = Dataset.sequence(samples, shuffle=False).batch(len(values), streams=1)
+        taken = [batch["n"] for batch in data.loader(world)]
+        return taken[0]
+
+    return SimulatedWorld(len(values)).run(take)
+
+
+@pytest.mark.parametrize("values", [[1, 2.5, 3], [1.5, 2.5, 3], [1, True, 3], [1, "3", 3], [1, np.float32(3), 3]])
+def test_ranks_whose_first_samples_have_other_types_are_named(values: list[Any]) -> None:
+    """Each rank alone would make all its batches of the type of its first sample."""
+    outcome = of_ranks(values)
+    assert set(outcome.errors) == {0, 1, 2}
+    odd = next(at for at in range(3) if [type(one) for one in values].count(type(values[at])) == 1)
+    for error in outcome.errors.values():
+        assert isinstance(error, Mismatch)
+        assert error.ranks == (odd,)
+        assert "the first batches differ: " in str(error)
+        assert "column 'n'" in str(error)
+        assert "column 'text'" not in str(error)
+
+
+@pytest.mark.parametrize("values", [[1, 2], [1.5, 2.5], ["a", "b"], [None, "b"], [np.float32(1), np.float32(2)]])
+def test_ranks_whose_first_samples_have_one_type_go_on(values: list[Any]) -> None:
+    assert len(of_ranks(values).values()) == 2
+
+
+@pytest.mark.parametrize("value", ["x", "Pad", "", None, 1, ["pad"], ("drop",)])
+def test_a_choice_that_does_not_exist_is_named(value: Any) -> None:
+    """It would act as one of the others."""
+    data = Dataset.sequence([1, 2, 3])
+    calls: dict[str, Callable[[], Any]] = {
+        "tail": lambda: data.batch(2, tail=value),
+        "stop": lambda: Dataset.mix([(data, 1.0)], stop=value),
+        "on_corrupt": lambda: Dataset.sequence([1], on_corrupt=value),
+        "method": lambda: data.pack(4, method=value),
+        "long": lambda: data.pack(4, long=value),
+    }
+    for name, call in calls.items():
+        with pytest.raises(DataError, match=f"^{name}="):
+            call()
+    for samples in ([1, 2, 3], iter([1, 2, 3])):
+        with pytest.raises(DataError, match=r"^tail=.*: expected 'pad' or 'drop'\."):
+            shard(samples, tail=value)
+
+
+def shard_of(path: Path, names: list[str]) -> Path:
+    with tarfile.open(path, "w") as tar:
+        for number, name in enumerate(names):
+            member = tarfile.TarInfo(name)
+            member.size = 1
+            tar.addfile(member, io.BytesIO(b"%d" % number))
+    return path
+
+
+@pytest.mark.parametrize("names", [["b.cls", "b.cls"], ["b.cls", "b.txt", "b.cls"], ["b.__key__"]])
+@pytest.mark.parametrize("decode", [False, True])
+def test_two_files_of_a_sample_with_one_extension_are_a_bad_sample(
+    tmp_path: Path, names: list[str], decode: bool
+) -> None:
+    """The second would replace the first, or the key. The other samples can be used."""
+    path = shard_of(tmp_path / "a.tar", ["a.cls", *names, "c.cls"])
+    first, odd, last = samples_of(open_source("webdataset", path, decode=decode, cache=str(tmp_path / "cache")))
+    assert "'__key__': 'a'" in first
+    assert "'__key__': 'c'" in last
+    extension = names[-1].partition(".")[2]
+    assert odd.startswith("BadSample(")
+    assert f"{names[-1]} is the second {extension!r} of its sample" in odd

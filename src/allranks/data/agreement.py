@@ -77,16 +77,30 @@ def require_equal_facts(facts_by_rank: Sequence[Mapping[str, Any]]) -> None:
     """
     known = dict.fromkeys(name for one in facts_by_rank for name in one)
     names = [name for name in known if any(one.get(name) != facts_by_rank[0].get(name) for one in facts_by_rank)]
-    if not names:
-        return
+    if names:
+        remedy = " ".join(dict.fromkeys(_REMEDY.get(name, _SAME_DATA) for name in names))
+        raise _different_facts("the ranks do not read the same data", facts_by_rank, names, remedy)
+
+
+def require_equal_columns(dtypes_by_rank: Sequence[Mapping[str, str]]) -> None:
+    """Raise Mismatch unless the columns of all ranks have equal dtypes, which are given in rank order, by column."""
+    known = dict.fromkeys(name for one in dtypes_by_rank for name in one)
+    if names := [name for name in known if len({one.get(name) for one in dtypes_by_rank}) > 1]:
+        remedy = "A column has one kind of value, on every rank: convert it in a .map."
+        raise _different_facts("the first batches differ", dtypes_by_rank, names, remedy)
+
+
+def _different_facts(
+    what: str, facts_by_rank: Sequence[Mapping[str, Any]], names: Sequence[str], remedy: str
+) -> Mismatch:
     groups = by_claim(
         (rank, ", ".join(f"{name} {one.get(name)}" for name in names)) for rank, one in enumerate(facts_by_rank)
     )
     more = f"; and {len(groups) - _MOST} more groups" if len(groups) > _MOST else ""
-    raise Mismatch(
-        f"the ranks do not read the same data: {describe_groups(islice(groups.items(), _MOST))}{more}.",
+    return Mismatch(
+        f"{what}: {describe_groups(islice(groups.items(), _MOST))}{more}.",
         ranks=minority_ranks(groups.values()),
-        remedy=" ".join(dict.fromkeys(_REMEDY.get(name, _SAME_DATA) for name in names)),
+        remedy=remedy,
     )
 
 

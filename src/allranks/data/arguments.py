@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import index
 from typing import Any
 
 from allranks.errors import DataError
 
 LARGEST = (1 << 63) - 1
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Raise DataError unless an argument is one of these texts."""
+    if not (isinstance(value, str) and value in choices):
+        raise DataError(f"{name}={value!r:.40}: expected {' or '.join(map(repr, choices))}.")
 
 
 def check_number(name: str, value: Any, expected: str, *, least: int = 0, most: int = LARGEST) -> int:

@@ -16,7 +16,7 @@ from allranks.data.pipeline import CountedBatch
 from allranks.data.plan import SamplePlan
 from allranks.data.sample_columns import Column
 from allranks.data.snapshot import Snapshot, single_rank_error
-from allranks.data.start import compare_shared_rows, row_hashes
+from allranks.data.start import compare_columns, compare_shared_rows, row_hashes
 from allranks.errors import LedgerMismatch
 from allranks.world.base import World
 from allranks.world.claims import by_claim, mismatch_of_ranks
@@ -112,7 +112,7 @@ class SharedAudit:
         self._world, self._shares = world, shares
         counted = self.counted_rows(shares.rows)
         self._counted, self._copied = np.flatnonzero(counted), np.flatnonzero(~counted)
-        self._to_compare = shares.anywhere
+        self._is_first = world.size > 1
 
     def counted_rows(self, rows: Sequence[int]) -> NDArray[np.bool_]:
         return np.isin(rows, self._shares.counted)
@@ -125,9 +125,11 @@ class SharedAudit:
 
     def record_batch(self, counted_batch: CountedBatch) -> None:
         batch = counted_batch.batch
-        if self._to_compare:
-            self._to_compare = False
-            self._compare_shared_rows(counted_batch)
+        if self._is_first:
+            self._is_first = False
+            compare_columns(self._world, batch.columns)
+            if self._shares.anywhere:
+                self._compare_shared_rows(counted_batch)
         if self._copies is None:
             self._ledger.record_batch(batch.step, *counted_batch.sum, batch.ids)
             return

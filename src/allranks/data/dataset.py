@@ -5,17 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from allranks.data import plan as planning
-from allranks.data.arguments import check_number
+from allranks.data.arguments import check_choice, check_number
 from allranks.data.base import RandomlyReadable, Source
 from allranks.data.loader import Loader
 from allranks.data.mix import Stop
 from allranks.data.open_loader import open_loader, open_single_rank
 from allranks.data.pack import Long, Method, PackingOptions
 from allranks.data.packed_loader import PackedLoader
-from allranks.data.plan import Tail
+from allranks.data.plan import TAILS, Tail
 from allranks.data.recipe import BatchOptions, DatasetPart, DatasetRecipe, Operation, RandomOptions
 from allranks.data.sources.detect import open_source
 from allranks.data.transform import FilterOperation, MapOperation, OnError
@@ -155,6 +155,7 @@ class Dataset(DatasetRecipe):
         of the data sets has been read, or when ``all`` have been. A data set that ends earlier starts again. The
         mixture is shuffled if its first data set is.
         """
+        check_choice("stop", stop, get_args(Stop))
         pairs = list(weights.items() if isinstance(weights, Mapping) else weights)
         whole = [one for one, _ in pairs if len(one.parts) > 1 or one.batching is not None or one.drawing is not None]
         if not pairs or whole:
@@ -266,6 +267,7 @@ class Dataset(DatasetRecipe):
         if lanes is not None:
             warnings.warn("batch(lanes=...) is now called batch(streams=...)", DeprecationWarning, stacklevel=2)
             streams = lanes
+        check_choice("tail", tail, TAILS)
         planning.check_batch(global_batch, streams, window)
         return replace(self, batching=BatchOptions(global_batch, tail, streams, window))
 

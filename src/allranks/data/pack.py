@@ -23,7 +23,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.arguments import check_number
+from allranks.data.arguments import check_choice, check_number
 from allranks.data.index import DECODE_ERRORS
 from allranks.errors import DataError
 
@@ -57,8 +57,7 @@ class PackingOptions:
             ("method", self.method, ("split", "best-fit")),
             ("long", self.long, ("split", "truncate")),
         ):
-            if value not in known:
-                raise DataError(f"{name}={value!r}: expected {' or '.join(map(repr, known))}.")
+            check_choice(name, value, known)
         if self.method == "split" and self.long == "truncate":
             raise DataError(
                 'long="truncate" works only with method="best-fit".',

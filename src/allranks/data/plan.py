@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isqrt
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from allranks.errors import DataError
 
 VERSION = 1
 Tail = Literal["pad", "drop"]
+TAILS: tuple[str, ...] = get_args(Tail)
 
 _MOST_ROWS = 1 << 24
 _HELD_BYTES = 208 << 20  # by all streams: four ranks hold 52 MB each

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from allranks.data.arguments import check_choice
 from allranks.data.indexed_shard import IndexedShard
 from allranks.data.iterable_shard import IterableShard
-from allranks.data.plan import Tail
+from allranks.data.plan import TAILS, Tail
 from allranks.errors import DataError
 from allranks.world.base import World
 from allranks.world.detect import current
@@ -41,6 +42,7 @@ def shard(
     Raises, on every rank: DataError if there is no sample, or the state is of other data; Mismatch if the ranks do not
     have the same samples.
     """
+    check_choice("tail", tail, TAILS)
     of = world or current()
     if isinstance(samples, Mapping):
         keys = ", ".join(map(repr, list(samples)[:8]))

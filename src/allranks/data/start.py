@@ -94,6 +94,15 @@ def _decide_start(values: Sequence[Any]) -> dict[str, Any]:
     return {"wrong": wrong} if wrong else {"counters": agreement.encode_row_counters(rows_by_rank, global_batch)}
 
 
+def compare_columns(world: World, columns: Mapping[str, Any]) -> None:
+    """Check that the columns of the first batch have one dtype on all ranks. **Every rank must call.**
+
+    ``columns`` are arrays or lists. One exchange. Raises Mismatch on every rank, which names columns and ranks.
+    """
+    found = {f"column {name!r}": str(getattr(column, "dtype", "a list")) for name, column in columns.items()}
+    world.exchange("data", "columns", found, decide=agreement.require_equal_columns)
+
+
 def row_hashes(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64]:
     """Return a 64-bit hash of every row of a batch, over the bytes of all columns."""
     names = sorted(columns)

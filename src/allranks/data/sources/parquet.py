@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from allranks.data.arguments import check_choice
 from allranks.data.base import BadSample, BlockRows
 from allranks.data.index import SourceFile
 from allranks.data.sources.columns import table_rows
@@ -55,8 +56,7 @@ def parquet(
     instead. ``max_block_bytes`` are the most bytes that a row group may need in memory (default: 256 MiB, or 64 times
     its bytes in the file).
     """
-    if on_corrupt not in ("raise", "mask"):
-        raise DataError(f"on_corrupt is {on_corrupt!r}; expected 'raise' or 'mask'.")
+    check_choice("on_corrupt", on_corrupt, get_args(OnCorrupt))
     names = None if columns is None else tuple(columns)
     form = ParquetFormat(names, on_corrupt, max_block_bytes=check_limit(max_block_bytes))
     return FileSource(parse_pattern(pattern), form, cache)

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from allranks.data.arguments import check_choice
 from allranks.data.base import BadSample, BlockRows, Progress, RandomAccess, ignore_progress
 from allranks.data.index import DatasetIndex, SourceFile
 from allranks.data.sample_comparison import hash_samples
@@ -34,6 +35,7 @@ def sequence(
     compared over the ranks, unless ``compare`` is false. After a restart, another object of the same type and length
     counts as the same.
     """
+    check_choice("on_corrupt", on_corrupt, ("raise", "mask"))
     if not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__")):
         raise DataError(
             f"expected an object with a length and rows (__len__, __getitem__), found {type(rows).__name__}.",

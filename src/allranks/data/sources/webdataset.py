@@ -34,9 +34,10 @@ def webdataset(
 
     The key of "a/b.seg.png" is "a/b", and its extension is "seg.png". Consecutive files with one key are one sample,
     which has the key as "__key__". Files without a dot in their name, folders and links are skipped. With ``decode``,
-    the last part of the extension decides: json is parsed, txt and text become str, cls becomes int. If that fails, the
-    sample is a BadSample. A block is about 1 MiB of samples. Indexing reads the headers: it seeks past large files, and
-    reads small ones. ``max_header_bytes`` are the most bytes of a long name or a pax header.
+    the last part of the extension decides: json is parsed, txt and text become str, cls becomes int. If that fails, or
+    if two files have one extension, the sample is a BadSample. A block is about 1 MiB of samples. Indexing reads the
+    headers: it seeks past large files, and reads small ones. ``max_header_bytes`` are the most bytes of a long name or
+    a pax header.
     """
     check_number("max_header_bytes", max_header_bytes, "the most bytes of a name or a pax header", least=1)
     return FileSource(parse_pattern(pattern), WebDatasetFormat(decode, max_header_bytes), cache)
@@ -151,6 +152,8 @@ class ShardRows:
     def _decode_sample(self, sample: list[_SampleFile]) -> Any:
         found: dict[str, Any] = {"__key__": sample[0].key}
         for _, extension, member in sample:
+            if extension in found:
+                return BadSample(f"{self.where}: {repr(member.name)[1:-1]} is the second {extension!r} of its sample")
             content = self.data[member.content : member.content + member.size]
             try:
                 found[extension] = _decoder(extension)(content) if self.decode else content
