@@ -2,14 +2,18 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from allranks.check import budget, reading
 from allranks.check.engine import Settings, check
+from allranks.check.sources import globs
 
 HONEST = "import torch.distributed as dist\n\nif dist.get_rank() == 0:\n    dist.barrier()\n"
 LIMIT_S = 300  # of a busy machine; before the patterns were linear, one of these files took more than that
@@ -114,3 +118,61 @@ def test_sarif_holds_names_that_are_no_text(tmp_path: Path) -> None:
     assert ended.returncode == 1, ended.stderr
     results = json.loads(report.read_text())["runs"][0]["results"]
     assert sorted(result["ruleId"] for result in results) == ["AR201", "AR900"]
+
+
+PARTS = ["a", "b", "/", "*", "**", "?", "[ab]", "[!a]", "**/", "/**"]
+MEANS = {"**/": "(?:.*/)?", "/**": "(?:/.*)?", "**": ".*", "*": "[^/]*", "?": "[^/]", "[!a]": "(?!/)[^a]"}
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=7), st.lists(st.text("ab", min_size=1), min_size=1))
+def test_a_glob_matches_what_a_slow_pattern_matches(parts: list[str], names: list[str]) -> None:
+    glob, path = "".join(parts), "/".join(names)
+    assume(glob.strip("/") and "***" not in glob)
+    words = "".join(MEANS.get(one, one) for one in globs._TOKEN.findall(glob.strip("/")))
+    prefix = "" if "/" in glob.rstrip("/") else "(?:.*/)?"
+    expected = re.fullmatch(f"{prefix}{words}(?:/.*)?", path) is not None
+    assert (globs.pattern(glob).fullmatch(path) is not None) == expected
+
+
+@pytest.mark.parametrize(
+    ("glob", "path"),
+    [
+        ("*a" * 60 + "b", "a" * 250),
+        ("**/a" * 60 + "/b", "a/" * 120 + "a"),
+        ("**a" * 60 + "b", "a" * 3000),
+        ("a/**" * 60 + "/b", "a/" * 200 + "a"),
+        ("*" * 5000 + "b", "a" * 250),
+        ("[" * 5000, "a" * 250),
+    ],
+)
+def test_a_glob_takes_linear_time(glob: str, path: str) -> None:
+    assert globs.pattern(glob).fullmatch(path) is None
+
+
+def test_a_hostile_gitignore_excludes_what_it_can_and_costs_little(tmp_path: Path) -> None:
+    """Ranges that end before they begin, patterns of many wildcards, a pipe, a device, and one of 10 MB."""
+    lines = [
+        "[z-a]",
+        "[--a]x",
+        "[[:alpha:]",
+        "[]",
+        "[!]",
+        "!",
+        "/",
+        "\\",
+        "*a" * 60 + "b",
+        "**/a" * 60 + "/b",
+        "left_out.py",
+    ]
+    names = ["left_out.py", f"{'a' * 200}.py", "pipe/x.py", "device/x.py", "large/x.py"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(HONEST)
+    os.mkfifo(tmp_path / "pipe" / ".gitignore")
+    (tmp_path / "device" / ".gitignore").symlink_to("/dev/zero")
+    (tmp_path / "large" / ".gitignore").write_text("x.py\n" * 2_000_000)
+    findings = found(tmp_path, {".gitignore": "\n".join(lines)})
+    assert {line.split(":")[0] for line in findings if "AR201" in line} == {"honest.py", *names[1:]}
+    (said,) = [line for line in findings if line.startswith("large/.gitignore:")]
+    assert "larger than 100 kB, so it excludes nothing" in said

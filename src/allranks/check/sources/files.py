@@ -25,6 +25,7 @@ EXCLUDED = (
     "*.egg-info",
 )
 LARGEST = 20_000_000
+MOST_IGNORES = 100_000  # bytes of a .gitignore: every path below it is compared with each of its lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Walk:
 
     def _below(self, start: str, failed: dict[str, str]) -> Iterator[str]:
         exclude = tuple(glob for glob in self.exclude if start == "." or not matches((glob,), start))
-        waiting = [(start, self._ignores_above(start))]
+        waiting = [(start, self._ignores_above(start, failed))]
         while waiting:
             folder, ignores = waiting.pop()
             try:
@@ -70,7 +71,7 @@ class Walk:
                 failed[folder] = _reason(error)
                 continue
             if self.respect_gitignore and any(entry.name == ".gitignore" for entry in entries):
-                ignores = (*ignores, *self._ignore_in(folder))
+                ignores = (*ignores, *self._ignore_in(folder, failed))
             deeper = []
             for entry in entries:
                 path = entry.name if folder == "." else f"{folder}/{entry.name}"
@@ -94,15 +95,24 @@ class Walk:
     def _has_own_name(self, path: str) -> bool:
         return Path(os.path.realpath(self.root / path)).is_relative_to(os.path.realpath(self.root))
 
-    def _ignores_above(self, start: str) -> tuple[tuple[str, Ignore], ...]:
+    def _ignores_above(self, start: str, failed: dict[str, str]) -> tuple[tuple[str, Ignore], ...]:
         parts = [] if start == "." else start.split("/")[:-1]
         above = [".", *("/".join(parts[: at + 1]) for at in range(len(parts)))] if start != "." else []
-        return tuple(one for folder in above for one in self._ignore_in(folder)) if self.respect_gitignore else ()
+        return (
+            tuple(one for folder in above for one in self._ignore_in(folder, failed)) if self.respect_gitignore else ()
+        )
 
-    def _ignore_in(self, folder: str) -> Iterator[tuple[str, Ignore]]:
+    def _ignore_in(self, folder: str, failed: dict[str, str]) -> Iterator[tuple[str, Ignore]]:
+        path = self.root / folder / ".gitignore"
+        if not path.is_file():  # none, or a pipe
+            return
         try:
-            text = (self.root / folder / ".gitignore").read_text(errors="replace")
-        except OSError:  # there is none, or it is not for us: nothing is ignored then
+            with open(path, errors="replace") as file:
+                text = file.read(MOST_IGNORES + 1)
+        except OSError:  # it is not for us: nothing is ignored then
+            return
+        if len(text) > MOST_IGNORES:
+            failed[self.relative(path)] = f"larger than {MOST_IGNORES // 1000} kB, so it excludes nothing"
             return
         yield ("" if folder == "." else f"{folder}/"), gitignore(text)
 
