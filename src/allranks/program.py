@@ -1,7 +1,8 @@
-"""Check whether the source of the user's program makes a Checkpointer."""
+"""Check what the source of the user's program does: whether it makes a Checkpointer, and what it imports at first."""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import signal
@@ -20,6 +21,20 @@ _SAVER = re.compile(r"\b(Checkpointer|Ranks)\s*\(")
 def makes_saver(text: str) -> bool:
     """Return whether a source text creates an object that saves on SIGTERM: a Checkpointer, or a callback ``Ranks``."""
     return "allranks" in text and _SAVER.search(text) is not None
+
+
+def packages_at_start(text: str) -> frozenset[str]:
+    """Return the packages that a source text imports before anything else can happen: not in a function, or an ``if``.
+
+    Empty for a text that is not valid Python.
+    """
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+    names = [alias.name for one in body if isinstance(one, ast.Import) for alias in one.names]
+    names += [one.module for one in body if isinstance(one, ast.ImportFrom) and one.module and not one.level]
+    return frozenset(name.partition(".")[0] for name in names)
 
 
 def main_makes_saver() -> bool:

@@ -52,6 +52,32 @@ def test_ranks_are_counted_against_what_the_host_has(ranks: int, host: HostCapac
     assert bool(found) == bool(expected)
 
 
+@pytest.mark.parametrize(
+    ("source", "options", "megabytes"),
+    [
+        ("import os, torch.nn", [], 10),
+        ("import os, torch.nn", ["--no-zygote"], 148),
+        ("from jax import numpy\nimport torch", ["--no-zygote"], 148),
+        ("from jax import numpy", [], 13),
+        ("import numpy as np", ["--no-zygote"], 14),
+        ("def f():\n    import torch", [], 5),
+        ("if x:\n    import torch", ["--no-zygote"], 7),
+        ("from . import torch\nfrom .torch import x", [], 5),
+        ("not Python", [], 5),
+        ("\0", [], 5),
+    ],
+)
+def test_the_memory_of_a_rank_is_that_of_what_its_program_imports(
+    source: str, options: list[str], megabytes: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At least: only imports that every start makes count."""
+    script = tmp_path / "train.py"
+    script.write_text(source)
+    with pytest.raises(SystemExit):
+        main(["run", "-n", "10000000", *options, str(script)])
+    assert f"memory: 10,000,000 x {megabytes} MB = " in capsys.readouterr().err
+
+
 def test_log_files_need_descriptors_too() -> None:
     host = HostCapacity(1024, 24)
     assert shortage(400, host) == ""

@@ -137,7 +137,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _read(p, argv)
     words = [word for i, word in enumerate(arguments.command) if i or word != "--"]
     target = target_from(p, words, module=arguments.module)
-    must_fit(p, arguments.ranks, with_logs=arguments.log_dir is not None)
+    must_fit(p, arguments.ranks, target, with_logs=arguments.log_dir is not None, zygote=arguments.zygote)
     place = run_hosts.place_from(p, arguments)
     from allranks.cli.run_screen import RunScreen
     from allranks.launch.capacity import needed_descriptors
