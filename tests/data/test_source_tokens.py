@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -130,6 +132,51 @@ def test_an_index_of_megatron_that_does_not_fit_is_named(at: int, value: bytes, 
     raw(VALUES.tobytes(), idx=bytes(good))(tmp_path / "a")
     with pytest.raises(DataError, match=says):
         list(Dataset.tokens(tmp_path / "a.bin").batch(1).loader(rank=0, size=1))
+
+
+@pytest.fixture
+def chunks(tmp_path: Path) -> Path:
+    """What litdata 0.2.76 wrote with TokensLoader: the numbers from 0 to 1,034 in three chunks of uint16."""
+    return Path(shutil.copytree(Path(__file__).parent / "written" / "litdata_tokens", tmp_path / "chunks"))
+
+
+def test_chunks_of_litdata_hold_tokens_behind_their_table(chunks: Path) -> None:
+    rows = windows(Dataset.tokens(chunks, length=16).batch(8).loader(rank=0, size=1))
+    begins = [first + 16 * row for first, many in ((0, 371), (371, 385), (756, 279)) for row in range(many // 16)]
+    assert rows.tolist() == [list(range(at, at + 16)) for at in begins]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda index: index["config"].update(item_loader="PyTreeLoader"), "Read chunks of other samples with Dataset"),
+        (lambda index: index["config"].update(compression="zstd"), "write tokens without compression"),
+        (lambda index: index["config"].update(data_format=["no_header_numpy:9"]), "its tokens are float32"),
+        (lambda index: index["config"].update(data_format=["no_header_numpy:99"]), "does not describe tokens"),
+        (lambda index: index["chunks"][0].update(chunk_size=3), "has 14 samples, and the index says 3"),
+        (lambda index: index.pop("chunks"), "KeyError: 'chunks'"),
+    ],
+)
+def test_an_index_of_litdata_that_does_not_fit_tokens_is_named(chunks: Path, change: Any, says: str) -> None:
+    index = json.loads((chunks / "index.json").read_text())
+    change(index)
+    (chunks / "index.json").write_text(json.dumps(index))
+    with pytest.raises(DataError, match=rf"index\.json.*{says}"):
+        Dataset.tokens(chunks, length=16).batch(8).loader(rank=0, size=1)
+
+
+def test_chunks_of_litdata_are_not_taken_for_flat_files(chunks: Path) -> None:
+    """Without their index, or cut off."""
+    (chunks / "index.json").rename(chunks.parent / "index.json")
+    with pytest.raises(DataError, match=r"chunk-0-0\.bin: expected an index\.json in its folder"):
+        Dataset.tokens(chunks / "chunk-0-0.bin", length=16).batch(8).loader(rank=0, size=1)
+    (chunks.parent / "index.json").rename(chunks / "index.json")
+    path = chunks / "chunk-0-1.bin"
+    good = path.read_bytes()
+    for size in (3, 50, len(good) - 1, len(good) - 2):
+        path.write_bytes(good[:size])
+        with pytest.raises(DataError, match=r"chunk-0-1\.bin"):
+            Dataset.tokens(path, length=16).batch(8).loader(rank=0, size=1)
 
 
 def test_documents_need_to_be_known(tmp_path: Path) -> None:

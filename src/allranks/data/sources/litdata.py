@@ -60,7 +60,7 @@ class LitDataFormat(RecordFormat):
         if arrow is None:
             return RecordFormat.scan_file(self, file)
         scan: FileScan = self._arrow_format.scan_file(arrow)
-        _read_index(file, samples=sum(rows for _, _, rows, _ in scan.blocks))
+        read_index(file, samples=sum(rows for _, _, rows, _ in scan.blocks))
         return scan
 
     def covers(self, file: SourceFile, blocks: FileBlocks) -> bool:
@@ -73,12 +73,12 @@ class LitDataFormat(RecordFormat):
         if (arrow := find_arrow_rows(file)) is None:
             opened = RecordFormat.open(self, file, stamp, blocks)
         else:
-            _read_index(file, samples=None if blocks is None else int(blocks.rows.sum()))
+            read_index(file, samples=None if blocks is None else int(blocks.rows.sum()))
             opened = self._arrow_format.open(arrow, stamp, blocks)
         return opened
 
     def find_decoder(self, file: FileBytes, table: RecordTable) -> tuple[Decode, bytes]:
-        index, config = _read_index(file, samples=len(table.bounds) - 1)
+        index, config = read_index(file, samples=len(table.bounds) - 1)
         try:
             decoder = _decoder_of(config, is_packed=self.codec_of(file.name) is not None)
             return decoder, json.dumps([config["data_format"], config["data_spec"]]).encode()
@@ -101,7 +101,7 @@ def find_arrow_rows(file: FileBytes) -> FileBytes | None:
     return file.section(file.nbytes - _FOOT - nbytes, nbytes)
 
 
-def _read_index(file: FileBytes, *, samples: int | None) -> tuple[FileBytes, Any]:
+def read_index(file: FileBytes, *, samples: int | None = None) -> tuple[FileBytes, Any]:
     """Return the index.json of a chunk, and its settings. Raises DataError if it counts other samples in the chunk."""
     index = file.beside("index.json")
     if index is None or index.nbytes > _MOST_INDEX_BYTES:
@@ -133,7 +133,7 @@ def _decoder_of(config: Any, *, is_packed: bool) -> LitDataDecoder:
         raise ValueError(f"compression is {str(compression)[:40]!r}, which is not supported for chunks of this name")
     for name, expected in (("encryption", None), ("item_loader", "PyTreeLoader")):
         if config.get(name, expected) not in (expected, None):
-            raise ValueError(f"{name} is {str(config[name])[:40]!r}, which is not supported")
+            raise ValueError(f"{name} is {str(config[name])[:40]!r}, which is not supported (tokens: Dataset.tokens)")
     decoders = tuple(map(_decoder_of_leaf, config["data_format"]))
     spec = json.loads(config["data_spec"])[1]
     if _count_leaves(spec) != len(decoders):
@@ -182,14 +182,19 @@ def _build(spec: Any, values: Iterator[Any]) -> Any:
 
 def _decoder_of_leaf(written: str) -> Callable[[bytes], Any]:
     """Return the decoder of a value. Raises ValueError for a format that is not supported."""
-    kind, _, option = written.partition(":")
+    kind = written.partition(":")[0]
     if kind in ("no_header_tensor", "no_header_numpy"):
-        dtypes = _TORCH_DTYPES if kind == "no_header_tensor" else _NUMPY_DTYPES
-        return FlatArrayDecoder(np.dtype(dtypes[int(option)]))
+        return FlatArrayDecoder(flat_dtype(written))
     if kind not in _DECODERS:
         reason = "pickles can run any program, and are refused" if kind == "pickle" else "expected a known one"
         raise ValueError(f"a value has the format {written!r}: {reason}")
     return _DECODERS[kind]
+
+
+def flat_dtype(written: str) -> np.dtype[Any]:
+    """Return the dtype of arrays of one dimension in the format ``no_header_tensor:16``, or that of NumPy."""
+    kind, _, option = written.partition(":")
+    return np.dtype((_TORCH_DTYPES if kind == "no_header_tensor" else _NUMPY_DTYPES)[int(option)])
 
 
 @dataclass(frozen=True, slots=True)

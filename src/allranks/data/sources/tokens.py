@@ -14,6 +14,7 @@ from allranks.data.base import BlockRows, RandomAccess
 from allranks.data.index import SourceFile
 from allranks.data.sources.file import CHUNK, FileBytes, data_changed_error, digest_of_places, wrong_index_error
 from allranks.data.sources.files import FileBlocks, FileScan, FileSource, IndexBlock, OpenFile
+from allranks.data.sources.litdata_tokens import find_litdata_tokens
 from allranks.data.sources.megatron import MegatronIndex, open_megatron_index
 from allranks.data.sources.patterns import Pattern, parse_pattern
 from allranks.data.sources.token_file import SUFFIXES, TokenLayout, find_tokens, token_file_error
@@ -174,7 +175,7 @@ class TokenFormat:
                 path=file.path,
                 remedy="Give eos_id=..., the token that ends a document; or length=..., for windows.",
             )
-        return find_tokens(file, self.dtype), None
+        return find_litdata_tokens(file) or find_tokens(file, self.dtype), None
 
     def _windows_per_block(self, layout: TokenLayout) -> int:
         assert self.windows is not None

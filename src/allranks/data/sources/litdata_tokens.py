@@ -1,0 +1,46 @@
+"""Find the tokens in chunks that litdata writes with its ``TokensLoader``."""
+
+from __future__ import annotations
+
+import re
+
+from allranks.data.index import DECODE_ERRORS
+from allranks.data.sources.file import FileBytes
+from allranks.data.sources.litdata import flat_dtype, read_index
+from allranks.data.sources.records import read_table
+from allranks.data.sources.token_file import TokenLayout, token_file_error
+
+_CHUNK = re.compile(r"(^|/)chunk-\d+-\d+(\.[\w:]+)?\.bin$")
+
+
+def find_litdata_tokens(file: FileBytes) -> TokenLayout | None:
+    """Return where the tokens of a chunk of litdata are; None if the file is no chunk.
+
+    A chunk has the name of one, and an index.json in its folder. Raises DataError if only the index is missing, for a
+    chunk of other samples, for one that is compressed, and for one that is cut off.
+    """
+    if not _CHUNK.search(file.name) or (file.beside("index.json") is None and not _begins_with_table(file)):
+        return None
+    index, config = read_index(file)
+    try:
+        found = {name: config.get(name) for name in ("item_loader", "compression", "encryption")}
+        if found != {"item_loader": "TokensLoader", "compression": None, "encryption": None}:
+            remedy = "Read chunks of other samples with Dataset.litdata; write tokens without compression."
+            raise token_file_error(index, 0, f"its chunks have {found}: expected plain ones of TokensLoader", remedy)
+        dtype = flat_dtype(config["data_format"][0]).newbyteorder("<")
+    except DECODE_ERRORS as error:
+        raise token_file_error(index, 0, f"it does not describe tokens: {type(error).__name__}: {error}") from error
+    if dtype.kind not in "iu":
+        raise token_file_error(index, 0, f"its tokens are {dtype}: expected integers")
+    table = read_table(file, "chunk of litdata")
+    read_index(file, samples=len(table.bounds) - 1)
+    begin = int(table.bounds[0])
+    if (file.nbytes - begin) % dtype.itemsize:
+        raise token_file_error(file, file.nbytes, f"the file ends in the middle of a token of {dtype.itemsize} bytes")
+    return TokenLayout(dtype, begin, (file.nbytes - begin) // dtype.itemsize)
+
+
+def _begins_with_table(file: FileBytes) -> bool:
+    """Return whether a file begins with a number of records, and then with the place behind a table of so many."""
+    words = file.read(0, 8) if file.nbytes >= 8 else b""
+    return bool(words) and int.from_bytes(words[4:], "little") == 4 * (int.from_bytes(words[:4], "little") + 2)
