@@ -20,10 +20,12 @@ def global_draws_row(loader: Any) -> Row:
     """
     torch = import_adapter("torch")
     by_torch = torch is not None and torch.shuffles_by_global_generator(loader)
-    before = read_global_states()
+    before, read = read_global_states(), "sample 0"
     try:
         if hasattr(loader.dataset, "__len__") and len(loader.dataset):
             loader.dataset[0]
+    except (LookupError, TypeError):  # the samples have other keys than numbers, which only their sampler knows
+        read = "no sample (which have other keys than 0)"
     except Exception as error:  # of the user's data set: the loop reads it again, and raises
         return warning(_TOPIC, f"sample 0 cannot be read: {text_of(error)}", remedy="Read dataset[0] to see where.")
     finally:
@@ -31,7 +33,7 @@ def global_draws_row(loader: Any) -> Row:
     found = ["the order of the samples comes from torch"] * by_torch
     found += [f"sample 0 draws from {' and '.join(drawn)}"] * bool(drawn)
     if not found:
-        return ok(_TOPIC, "the loader's order and sample 0 draw from none")
+        return ok(_TOPIC, f"the loader's order and {read} draw from none")
     names = [name for name in before if name in drawn or (by_torch and name == "torch")]
     remedy = (
         f"Add {random_state_of(names)} to the state that is saved, or draw from a generator that is seeded by sample."
