@@ -30,7 +30,8 @@ def array_record(pattern: Pattern, *, examples: bool = False, cache: str | None 
     """Return ArrayRecord files on a local disk as a source. A sample is ``{"record": bytes}``.
 
     With ``examples``, a sample is a dict of the features of a ``tf.train.Example``, as of ``tfrecord``. A block is
-    about 1 MiB of the file. Raises DataError for files in an object store.
+    about 1 MiB of the file. For files whose names have other ends (``a.array_record-00000-of-00010``), give a pattern:
+    ``folder/*.array_record*``. Raises DataError for files in an object store.
     """
     return FileSource(parse_pattern(pattern), ArrayRecordFormat(bool(examples)), cache)
 

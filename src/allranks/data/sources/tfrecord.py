@@ -30,7 +30,8 @@ def tfrecord(pattern: Pattern, *, examples: bool = True, verify: bool = True, ca
 
     A feature of numbers is an array of one dimension, int64 or float32; a feature of bytes is a list. With
     ``examples=False``, a sample is ``{"record": bytes}``. A block is 1 MiB of records. ``verify``: compare the
-    checksums of records; those of their lengths are always compared. Indexing reads the lengths.
+    checksums of records; those of their lengths are always compared. Indexing reads the lengths. For files whose names
+    have other ends (``a.tfrecord-00000-of-00010``), give a pattern: ``folder/*.tfrecord*``.
     """
     return FileSource(parse_pattern(pattern), TfRecordFormat(bool(examples), bool(verify)), cache)
 
