@@ -265,3 +265,28 @@ def test_a_worker_has_one_thread_and_no_framework() -> None:
 
     with workers(MapOperation(seen), count=1) as running:
         assert running.submit([0], np.array([0]), 0).result(PATIENCE) == [("1", "cpu", False)]
+
+
+def with_noise(sample: int) -> float:
+    return sample + np.random.random_sample()
+
+
+def with_seeded_noise(sample: int) -> float:
+    np.random.seed(sample)
+    return sample + np.random.random_sample()
+
+
+def with_own_noise(sample: int, rng: np.random.Generator) -> float:
+    return float(sample + rng.random())
+
+
+def test_draws_from_a_global_generator_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not those of a function that seeds by sample, or that draws from the generator of the sample."""
+    pieces = 5
+    with workers(MapOperation(with_seeded_noise), MapOperation(with_own_noise, random=True), count=1) as running:
+        results(running, pieces, width=5)
+    assert "draws from" not in caplog.text
+    with workers(MapOperation(with_noise), count=1) as running:
+        results(running, pieces, width=5)
+    assert caplog.text.count("draws from the global generator of numpy.random in a worker process") == 1
+    assert ".map(fn, random=True)" in caplog.text

@@ -12,11 +12,14 @@ import traceback
 from queue import SimpleQueue
 
 import allranks.data.workers.wire as wire
+from allranks.arrays.generators.base import GlobalState
+from allranks.arrays.global_generators import count_draws, read_global_states
 from allranks.data.transform import TransformChain
 from allranks.errors import DataError
 from allranks.failure import text_of
 
 _PR_SET_PDEATHSIG = 1
+_WATCHED_PIECES = 4
 
 
 def serve_socket(descriptor: int) -> None:
@@ -31,9 +34,31 @@ def serve_socket(descriptor: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     chain = frames.get()
-    applied = _load_chain(chain)
+    applied, watch = _load_chain(chain), DrawWatch()
     while True:
-        wire.send_frame(channel, _process_frame(applied, frames.get()))
+        wire.send_frame(channel, _process_frame(applied, frames.get(), watch))
+
+
+class DrawWatch:
+    """Finds out whether functions draw from a global generator: in this process, only they do.
+
+    In the first piece they may import modules that draw. So the pieces 2 to 4 count.
+    """
+
+    def __init__(self) -> None:
+        self._piece = 0
+        self._before: dict[str, GlobalState] = {}
+
+    def begin_piece(self) -> None:
+        self._piece += 1
+        self._before = read_global_states() if 1 < self._piece <= _WATCHED_PIECES else {}
+
+    def drawn_modules(self) -> tuple[str, ...]:
+        """Return the modules from whose generators the piece has drawn."""
+        after = read_global_states() if self._before else {}
+        return tuple(
+            module for module, state in self._before.items() if module in after and count_draws(state, after[module])
+        )
 
 
 def _receive_frames(channel: socket.socket, frames: SimpleQueue[wire.Frame]) -> None:
@@ -56,12 +81,14 @@ def _load_chain(frame: wire.Frame) -> TransformChain | DataError:
     return chain
 
 
-def _process_frame(chain: TransformChain | DataError, frame: wire.Frame) -> wire.Frame:
+def _process_frame(chain: TransformChain | DataError, frame: wire.Frame, watch: DrawWatch) -> wire.Frame:
     try:
         if isinstance(chain, DataError):
             raise chain
         samples, ids, epoch = wire.unpack_samples(frame)
-        return wire.pack_samples(list(chain.apply(samples, ids, epoch)), None)
+        watch.begin_piece()
+        made = list(chain.apply(samples, ids, epoch))
+        return wire.pack_samples(made, None, watch.drawn_modules())
     except Exception as error:
         return _failure_frame(error)
 

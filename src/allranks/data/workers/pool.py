@@ -22,6 +22,8 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,7 @@ import allranks.data.workers.wire as wire
 from allranks.data.base import SampleTransform
 from allranks.errors import DataError, WorkerDied
 from allranks.failure import text_of
+from allranks.gate.log import log
 
 _LOG = logging.getLogger("allranks.data")
 _IN_HAND = 2  # pieces a worker has: the one it works at, and the next
@@ -52,11 +55,13 @@ class _SampleList:
     def set_result(self, answer: wire.Frame) -> None:
         """Set the future of the piece from the worker's answer: to the samples, or to the error."""
         try:
-            samples, failure = wire.unpack_samples(answer)
+            samples, failure, *drawn = wire.unpack_samples(answer)
         except Exception as error:
             self.set_error(f"what a worker process made of samples cannot be read: {text_of(error)}.", error)
             return
         if failure is None:
+            for module in chain.from_iterable(drawn):
+                _report_draws(module)
             self.future.set_result(samples)
             return
         raised, cause, text = failure
@@ -89,6 +94,17 @@ class _SampleList:
             )
         )
         return True
+
+
+@cache
+def _report_draws(module: str) -> None:
+    """Tell the user, once, that functions draw from the global generator of a module."""
+    log(
+        "allranks: a function of map or filter draws from the global generator of %s in a worker process, so each "
+        "start of the job draws other values. Use that of the sample: .map(fn, random=True) calls fn(sample, rng).",
+        module,
+        level=logging.WARNING,
+    )
 
 
 class _RequestQueue:
