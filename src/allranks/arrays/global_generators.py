@@ -74,9 +74,11 @@ def held_modules(states: Iterable[GlobalState], tree: OpenTree, extra: object) -
 def _small_arrays(tree: OpenTree) -> Iterator[int]:
     """Yield the numbers of the arrays that may be the state of a generator: small ones that rank 0 holds completely."""
     for number, declared in enumerate(tree.declared_arrays):
+        if not declared.dtype.startswith("uint"):
+            continue
         shape = declared.shape[1:] if declared.per_rank else declared.shape
         is_held = declared.per_rank or (max(declared.split.cuts, default=1) == 1 and 0 in declared.split.holders[0])
-        if is_held and declared.dtype.startswith("uint") and math.prod(shape) <= _LARGEST_STATE:
+        if is_held and math.prod(shape) <= _LARGEST_STATE:
             yield number
 
 

@@ -23,16 +23,23 @@ class UnsavedGenerators:
 
     def __init__(self) -> None:
         self._decided: set[str] = set()  # modules that are held, or reported, or set by the program itself
+        self._unheld: set[str] = set()  # modules whose states the first save did not hold
         self._saved: dict[str, GlobalState] = {}
         self._saved_step = 0
         self._is_first_step = False  # no step was noted since the save
 
     def note_save(self, step: int, tree: OpenTree, extra: object) -> None:
-        """Compare the states at a save with those at the save before; note which of them this save holds."""
+        """Compare the states at a save with those at the save before.
+
+        What a save holds is looked up at the first save only, because later ones have the same leaves.
+        """
         found = self._compare(step)
         undecided = {module: state for module, state in found.items() if module not in self._decided}
-        self._decided |= held_modules(undecided.values(), tree, extra) if undecided else set()
-        self._saved = {module: state for module, state in undecided.items() if module not in self._decided}
+        if new := [state for module, state in undecided.items() if module not in self._unheld]:
+            held = held_modules(new, tree, extra)
+            self._decided |= held
+            self._unheld |= {state.module for state in new} - held
+        self._saved = {module: undecided[module] for module in undecided.keys() - self._decided}
         self._saved_step, self._is_first_step = step, True
 
     def note_step(self, step: int) -> None:
