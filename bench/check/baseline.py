@@ -1,8 +1,8 @@
 """``python -m bench.check.baseline``: what a change of the check loses and gains on the known set.
 
-``--write FILE`` keeps today's findings. ``--compare FILE`` scores again (``--edition 2``: with the second engine), and
-prints for each rule how many of the true and of the false findings are still there, and what is new. A finding is the
-same if it has the same code and file and is at most two lines away. Trees that one of the two runs lacks are left out.
+``--write FILE`` keeps today's findings. ``--compare FILE`` scores again, and prints for each rule how many of the true
+and of the false findings are still there, and what is new. A finding is the same if it has the same code and file and
+is at most two lines away. Trees that one of the two runs lacks are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from allranks.check import second
 from bench.check.fetch import FOLDER
 from bench.check.score import Score, score
 from bench.page import table
@@ -101,19 +100,18 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=FOLDER, help=f"folder of the code (default: {FOLDER})")
     parser.add_argument("--mirror", type=Path, help="folder of git directories named owner+name, looked in first")
     parser.add_argument("--only", default="", help="only repositories with this in their name")
-    parser.add_argument("--edition", type=int, choices=(1, 2), default=1, help="2: the second engine")
     parser.add_argument("--write", type=Path, help="keep the findings in this file")
     parser.add_argument("--compare", type=Path, help="compare with the findings of this file")
-    parser.add_argument("--codes", default="", help="only these rules: AR101,AR201 (edition 2: those that it has)")
+    parser.add_argument("--codes", default="", help="only these rules: AR101,AR201")
     chosen = parser.parse_args()
-    whole = score(("dev",), into=chosen.into, mirror=chosen.mirror, only=chosen.only, edition=chosen.edition)
+    whole = score(("dev",), into=chosen.into, mirror=chosen.mirror, only=chosen.only)
     today = kept(whole)
     if chosen.write is not None:
         write(chosen.write, today)
     if chosen.compare is not None:
         trees = set(whole.trees)
         before = [one for one in read(chosen.compare) if (one.repository, one.commit) in trees]
-        wanted = chosen.codes.split(",") if chosen.codes else second.codes() if chosen.edition == 2 else ()
+        wanted = chosen.codes.split(",") if chosen.codes else ()
         print(compare(before, today, wanted))
 
 

@@ -25,7 +25,7 @@ def _read(name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in archive.read(f"{name}.jsonl").decode().splitlines()]
 
 
-def count(name: str, *, edition: int, into: Path, mirror: Path | None) -> str:
+def count(name: str, *, into: Path, mirror: Path | None) -> str:
     """Return how many bugs of a set have a finding near them, by default and with all rules, and what is left out."""
     entries = [Label(**{**entry, "codes": (), "also": tuple(entry["also"])}) for entry in _read(name)]
     commits: dict[tuple[str, str], list[Label]] = {}
@@ -39,7 +39,7 @@ def count(name: str, *, edition: int, into: Path, mirror: Path | None) -> str:
             left_out += len(group)
             continue
         whole = CodeBase(repository, commit, ("",))
-        findings, _, _ = run((repository, commit, root, (), whole), edition)
+        findings, _, _ = run((repository, commit, root, (), whole))
         for label in group:
             there = [finding for finding in findings if near(finding, label)]
             found += bool(there)
@@ -51,10 +51,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path, default=FOLDER, help=f"folder of the code (default: {FOLDER})")
     parser.add_argument("--mirror", type=Path, help="folder of git directories named owner+name, looked in first")
-    parser.add_argument("--edition", type=int, choices=(1, 2), default=1, help="2: the second engine")
     chosen = parser.parse_args()
     for name in ("labels", "seeds"):
-        print(count(name, edition=chosen.edition, into=chosen.into, mirror=chosen.mirror))
+        print(count(name, into=chosen.into, mirror=chosen.mirror))
 
 
 if __name__ == "__main__":

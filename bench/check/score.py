@@ -7,7 +7,6 @@ Each finding in a labelled file or in good code is true (it hits a label, or was
 from __future__ import annotations
 
 import argparse
-import functools
 import sys
 import traceback
 from collections import Counter
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from allranks.check import second
 from allranks.check.engine import Settings, check
 from allranks.check.registry import all_rules
 from allranks.findings import Finding
@@ -28,7 +26,7 @@ from bench.page import table
 NEAR = 3
 PER = 2000
 Verdict: TypeAlias = Literal["true", "false", "open"]
-# repository, commit, its files, what to score; for `run` also the edition of the engine
+# repository, commit, its files, what to score
 Job: TypeAlias = tuple[str, str, Path, tuple[Label, ...], CodeBase | None]
 
 
@@ -100,11 +98,8 @@ def is_shown(finding: Finding) -> bool:
     return _shown(finding, frozenset(rule.code for rule in all_rules() if rule.default))
 
 
-def run(job: Job, edition: int = 1) -> tuple[list[Finding], int, str]:
-    """Check one commit; return the findings that are scored, the lines of good code, and where the check crashed.
-
-    ``edition``: 2 for the second engine, which has the rules of `second.codes` alone.
-    """
+def run(job: Job) -> tuple[list[Finding], int, str]:
+    """Check one commit; return the findings that are scored, the lines of good code, and where the check crashed."""
     repository, commit, root, wanted, whole = job
     keep: Callable[[str], bool]
     if whole is None:
@@ -118,7 +113,7 @@ def run(job: Job, edition: int = 1) -> tuple[list[Finding], int, str]:
     sources = {name: path.read_bytes() for name, path in files.items()}
     lines = sum(text.count(b"\n") for name, text in sources.items() if keep(name) and name.endswith(".py"))
     try:
-        every = second.findings(sources) if edition == 2 else check(sources, Settings(select=("ALL",))).findings
+        every = check(sources, Settings(select=("ALL",))).findings
     except Exception:  # whatever it is: a crash on real code is told, and the others are still scored
         return [], lines, f"{repository} at {commit}:\n{traceback.format_exc(limit=-3)}"
     crash = next((f"{f.place.path}: {f.message}" for f in every if _is_lost(f)), "")
@@ -146,7 +141,6 @@ def score(
     mirror: Path | None = None,
     workers: int = 2,
     only: str = "",
-    edition: int = 1,
 ) -> Score:
     """Run the check over the chosen halves of the set, or over the repositories of them whose name has ``only``.
 
@@ -161,7 +155,7 @@ def score(
     crashed: list[str] = []
     with ProcessPoolExecutor(workers) as pool:
         for (repository, commit, _, wanted, whole), (findings, count, crash) in zip(
-            jobs, pool.map(functools.partial(run, edition=edition), jobs), strict=True
+            jobs, pool.map(run, jobs), strict=True
         ):
             good = whole is not None and whole.well_kept
             results += [scored(label, findings, defaults) for label in wanted]
@@ -285,7 +279,6 @@ def main() -> None:
     parser.add_argument("--split", choices=SPLITS, action="append", help="only this half (default: both)")
     parser.add_argument("--only", default="", help="only repositories with this in their name")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--edition", type=int, choices=(1, 2), default=1, help="2: the second engine")
     parser.add_argument("--show", choices=("missed", "true", "false", "open"), action="append", default=[])
     parser.add_argument("--code", help="show only findings whose code begins so")
     chosen = parser.parse_args()
@@ -296,7 +289,6 @@ def main() -> None:
         mirror=chosen.mirror,
         workers=chosen.workers,
         only=chosen.only,
-        edition=chosen.edition,
     )
     for line in _listing(whole, chosen.show, chosen.code or ""):
         print(line)

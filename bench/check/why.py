@@ -1,6 +1,6 @@
 """``python -m bench.check.why LABEL``: what the check knows at the place of a known bug, to see why it is missed.
 
-Prints the lines there, the findings near it with their confidence, the calls that the interpreted roles reach there and
+Prints the lines there, the findings near it with their confidence, the calls that the four roles reach there and
 who reaches them, and what was not followed.
 """
 
@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from allranks.check.engine import Settings, check, interpreted, summaries_of
-from allranks.check.program import Event, Program
-from allranks.check.reading import Memory
+from allranks.check.engine import Settings, check, program_of
+from allranks.check.program import Program
+from allranks.check.roots import Root
 from allranks.check.rule import Assume
 from allranks.check.sources.source import decode
-from allranks.findings import Place
+from allranks.check.traces.walk import Reach
 from bench.check.fetch import FOLDER, files_of, tree
 from bench.check.labels import Label, labels
 from bench.check.score import near
@@ -52,27 +52,31 @@ def why(label: Label, sources: Mapping[str, bytes], settings: Settings = ALL, ar
     for finding in check(sources, settings).findings:
         if near(finding, label):
             yield f"finding: {finding.code} ({finding.confidence}) {finding.place} {finding.message}"
-    yield from _reached(interpreted(sources, summaries_of(sources, Memory()), settings), label, around)
+    yield from _reached(program_of(sources, settings), label, around)
 
 
 def _reached(program: Program, label: Label, around: int) -> Iterator[str]:
-    def is_near(place: Place) -> bool:
-        return any(place.path == path and abs(place.line - line) <= around for path, line in label.places)
+    def is_near(path: str, line: int) -> bool:
+        return any(path == one and abs(line - at) <= around for one, at in label.places)
 
-    for event in program.events:
-        if is_near(event.place):
-            yield from _told(event)
-    yield from (f"parted: {one.cause} {one.place} {one.condition}" for one in program.parted if is_near(one.place))
-    yield from (f"not followed: {gap.symbol} {gap.why}" for gap in program.gaps if is_near(gap.place))
+    for root in program.analysis.roots:
+        for reach in root.reached:
+            if is_near(reach.call.path, reach.call.span[0]):
+                yield from _described(root, reach)
+        for parted in root.parted:
+            if is_near(parted.path, parted.branch.span[0]):
+                yield f"parted: {parted.cause} {parted.path}:{parted.branch.span[0]} {parted.branch.text}"
+    for gap in program.analysis.unfollowed:
+        if is_near(gap.path, gap.span[0]):
+            yield f"not followed: {gap.symbol} {gap.why}"
 
 
-def _told(event: Event) -> Iterator[str]:
-    kind = getattr(event.entry, "kind", "") or getattr(event.entry, "op", "")
-    flags = [name for name in ("active", "sure", "per_process", "ordered", "looped") if getattr(event, name)]
-    yield f"event {event.place} {event.name} [{kind}] {event.target!r} roles={sorted(event.roles)} {' '.join(flags)}"
-    yield from (f"    from {step.symbol} {step.place}" for step in event.chain)
-    if event.guard:
-        yield f"    guard {event.guard}"
+def _described(root: Root, reach: Reach) -> Iterator[str]:
+    call = reach.call
+    flags = [name for name in ("active", "sure") if getattr(root, name)] + ["ordered"] * reach.ordered
+    roles = "".join("x" if reach.certain >> role & 1 else "." for role in range(4))
+    yield f"call {call.path}:{call.span[0]} {call.name} [{call.kind}] {call.target!r} roles={roles} {' '.join(flags)}"
+    yield from (f"    from {symbol} {path}:{span[0]}" for symbol, path, span in reach.chain)
 
 
 if __name__ == "__main__":

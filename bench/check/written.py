@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allranks.check import second
 from allranks.check.engine import Settings, check
 from allranks.check.registry import all_rules
 from allranks.findings import Finding
@@ -68,10 +67,10 @@ def _edited(text: str, edits: Iterable[Sequence[Any]]) -> str:
     return "".join(lines)
 
 
-def outcome(program: Written, edition: int = 1) -> Outcome:
-    """Check a program with all rules. ``edition``: 2 for the second engine."""
+def outcome(program: Written) -> Outcome:
+    """Check a program with all rules."""
     sources = {path: text.encode() for path, text in program.files.items()}
-    every = second.findings(sources) if edition == 2 else check(sources, Settings(select=("ALL",))).findings
+    every = check(sources, Settings(select=("ALL",))).findings
     found = [f for f in every if not f.code.startswith("AR9")]
     if program.bug is not None:
         found = [f for f in found if f.code in program.bug.codes and near(f, program.bug)]
@@ -108,9 +107,8 @@ def written_table(outcomes: Iterable[Outcome]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only programs with this in their name: jax, research-b03, ...-k02")
-    parser.add_argument("--edition", type=int, choices=(1, 2), default=1, help="2: the second engine")
     chosen = parser.parse_args()
-    outcomes = [outcome(program, chosen.edition) for program in written(chosen.only)]
+    outcomes = [outcome(program) for program in written(chosen.only)]
     right = [one for one in outcomes if one.program.bug is None]
     for one in outcomes:
         bug = one.program.bug

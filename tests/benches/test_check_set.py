@@ -20,7 +20,7 @@ from bench.check.fresh import count
 from bench.check.labels import SPLITS, CodeBase, Label, code_bases, judgements, labels, split
 from bench.check.score import Found, Score, Scored, codes_table, halves_table, scored
 from bench.check.why import why
-from bench.check.written import Written, outcome, written
+from bench.check.written import Written, written
 
 LABEL = Label("a-1", "o/a", "0" * 40, "train.py", 10, ("AR101", "AR102"), "torch", "why", "https://", ("io.py:3",))
 
@@ -166,9 +166,9 @@ def test_why_tells_what_is_known_at_a_bug() -> None:
     told = "\n".join(why(dataclasses.replace(LABEL, path="train.py", line=5, also=()), {"train.py": text}))
     assert "     5 torch.save({}, 'a.pt')" in told
     assert "finding: AR101 (high) train.py:5" in told
-    assert "event train.py:5" in told
+    assert "call train.py:5" in told
     assert "torch.save [checkpoint]" in told
-    assert "roles=['first', 'node', " in told
+    assert "roles=xxxx active sure" in told
 
 
 def test_a_baseline_tells_what_is_lost_and_gained(tmp_path: Path) -> None:
@@ -184,12 +184,6 @@ def test_a_baseline_tells_what_is_lost_and_gained(tmp_path: Path) -> None:
     assert [cell.strip() for cell in row.strip("| ").split("|")] == ["AR101", "3", "1", "1", "1", "1", "0", "1"]
 
 
-def test_the_second_engine_can_be_scored() -> None:
-    """A written program of which it finds the bug."""
-    program = next(one for one in written("research-b01") if one.bug is not None and one.bug.codes[0] == "AR101")
-    assert outcome(program, edition=2).default
-
-
 def test_the_fresh_set_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its entries can be read; what cannot be fetched is counted as left out."""
 
@@ -198,5 +192,5 @@ def test_the_fresh_set_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("bench.check.fresh.tree", missing)
     for name, bugs in (("labels", 81), ("seeds", 47)):
-        told = count(name, edition=1, into=tmp_path, mirror=None)
+        told = count(name, into=tmp_path, mirror=None)
         assert told == f"{name}: {bugs} bugs, 0 found by default, 0 by all rules, {bugs} not fetched"

@@ -20,7 +20,7 @@ def spin(*_: object) -> None:
 def test_the_budget_ends_the_body_after_python_has_ignored_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", shown.append)
-    with pytest.raises(Exhausted), limited_to(0.05):  # noqa: PT012  where it ends is the point
+    with pytest.raises(Exhausted), limited_to(0.05):  # noqa: PT012 - the budget ends in the middle of it
         referent = Referent()
         reference = weakref.ref(referent, spin)
         del referent  # Exhausted is raised in the callback, and Python ignores it

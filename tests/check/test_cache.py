@@ -44,7 +44,7 @@ def folder(path: Path, made_by: str = "0" * 32, secret: bytes = b"mine") -> Fold
     return Folder(path / "cache", made_by, secret)
 
 
-def test_what_was_judged_comes_back_whole() -> None:
+def test_what_was_judged_comes_back_unchanged() -> None:
     assert read(written(JUDGED)) == JUDGED
 
 
@@ -54,7 +54,7 @@ def test_what_is_no_judgement_is_none(raw: bytes) -> None:
     assert read(raw) is None
 
 
-def test_a_run_and_its_summaries_are_kept(tmp_path: Path) -> None:
+def test_a_run_and_its_files_are_kept(tmp_path: Path) -> None:
     """For this version of the check alone, in a folder that backups and git leave out."""
     first = folder(tmp_path)
     assert first.judged("k") is None
@@ -71,7 +71,7 @@ def test_a_run_and_its_summaries_are_kept(tmp_path: Path) -> None:
     assert first.lost == again.lost == []
 
 
-def test_summaries_of_other_runs_stay(tmp_path: Path) -> None:
+def test_files_of_other_runs_stay(tmp_path: Path) -> None:
     """A run on a part of the project does not make the rest cold."""
     for name in (b"a", b"b"):
         one = folder(tmp_path)
@@ -82,11 +82,11 @@ def test_summaries_of_other_runs_stay(tmp_path: Path) -> None:
     assert (last.get(b"a"), last.get(b"b")) == (b"a", b"b")
 
 
-@pytest.mark.parametrize("name", ["run-k.json", "summaries"])
+@pytest.mark.parametrize("name", ["run-k.json", "files"])
 @pytest.mark.parametrize(
     "damage", [lambda raw: raw[:-1], lambda raw: raw[:-1] + b"?", lambda _: b"", lambda raw: raw * 2]
 )
-def test_damage_is_told_and_left_out(tmp_path: Path, name: str, damage) -> None:
+def test_damage_is_reported_and_left_out(tmp_path: Path, name: str, damage) -> None:
     one = folder(tmp_path)
     one.put(b"a", b"value")
     one.keep("k", b"text")
@@ -132,7 +132,7 @@ def test_the_secret_is_made_once_and_is_this_users(tmp_path: Path, monkeypatch) 
 
 
 def test_the_folder_does_not_grow_without_end(tmp_path: Path, monkeypatch) -> None:
-    """The newest runs, the newest versions, and summaries as far as they fit."""
+    """The newest runs, the newest versions, and what is known of files as far as it fits."""
     monkeypatch.setattr(cache, "JUDGED", 3)
     monkeypatch.setattr(cache, "LARGEST", 10)
     for number in range(6):

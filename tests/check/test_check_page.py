@@ -42,7 +42,7 @@ def test_the_example_of_a_configuration_is_read() -> None:
     assert config.per_file_ignores == (("tools/**", ("AR102",)),)
 
 
-def test_the_hook_checks_the_project_as_a_whole() -> None:
+def test_the_hook_checks_the_complete_project() -> None:
     """What a call reaches may stand in a file that did not change."""
     hook = (ROOT / ".pre-commit-hooks.yaml").read_text()
     assert "entry: allranks check\n" in hook

@@ -23,7 +23,7 @@ def finding(*edits: Edit, safe: bool = True) -> Finding:
 
 
 @given(st.data())
-def test_edits_are_made_as_if_each_stood_alone(data: st.DataObject) -> None:
+def test_edits_are_independent_of_each_other(data: st.DataObject) -> None:
     """Compared with a plain cut at offsets; line ends of all kinds, and none at the end."""
     text = data.draw(st.text("ab\n\r\x0c名", max_size=40))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6, unique=True)))

@@ -54,7 +54,7 @@ def test_what_was_read_last_counts_and_of_what_was_read_before_as_much_as_is_nee
 
 
 @pytest.mark.usefixtures("known")
-def test_who_asks_for_precision_sees_what_is_measured_to_have_it() -> None:
+def test_precision_shows_the_rules_that_are_measured_to_have_it() -> None:
     assert codes() == (["AR101", "AR109", "AR902"], 0)
     assert codes(precision=0.5) == (["AR109", "AR902"], 1)
     assert codes(precision=0.95) == (["AR902"], 2)

@@ -244,7 +244,7 @@ PLANTED: dict[str, tuple[Files, str, str, str, tuple[str, ...], str]] = {
         "    if is_main():\n        write(",
         "    if epoch % 2 == 0:\n        write(",
         (),
-        "AR101 lib/checkpoint.py",
+        "AR101 lib/checkpoint.py, AR109 lib/checkpoint.py",
     ),
     "barrier inside the gate": (
         TORCH,
@@ -349,7 +349,7 @@ PLANTED: dict[str, tuple[Files, str, str, str, tuple[str, ...], str]] = {
         "if jax.process_index() == 0:",
         "if number:",
         (),
-        "AR101 job/saving.py",
+        "AR101 job/saving.py, AR109 job/saving.py",
     ),
     "gather on one process": (
         JAX,

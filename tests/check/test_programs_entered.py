@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from allranks.check.analysis import Analysis, analyse
-from allranks.check.queries.effects import by_nodes, differs, holds_state, is_known, path_of, ungated
+from allranks.check.queries.effects import by_nodes, holds_state, is_known, named_by_each, path_of, ungated
 
 JOIN = "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
 SAVE = "import torch\n\ndef train(path='last.pt'):\n    torch.save({}, path)\n"
@@ -91,6 +91,57 @@ PROGRAMS = {
         "        train()\n",
         "loop.py": SAVE,
     },
+    "typer": {
+        "main.py": f"import typer\n{JOIN}from loop import train\napp = typer.Typer()\n@app.command()\n"
+        "def main():\n    train()\nif __name__ == '__main__':\n    app()\n",
+        "loop.py": SAVE,
+    },
+    "a package that is run": {
+        "pkg/__init__.py": "",
+        "pkg/__main__.py": f"{JOIN}from pkg.train import train\ntrain()\n",
+        "pkg/train.py": SAVE,
+    },
+    "an import in a function": {
+        "main.py": f"{JOIN}def main():\n    from loop import train\n    train()\nmain()\n",
+        "loop.py": SAVE,
+    },
+    "an import by its name": {
+        "main.py": f"{JOIN}import importlib\nimportlib.import_module('loop').train()\n",
+        "loop.py": SAVE,
+    },
+    "an import that type checkers do not see": {
+        "main.py": f"from typing import TYPE_CHECKING\n{JOIN}if TYPE_CHECKING:\n    from other import train\nelse:\n"
+        "    from loop import train\ntrain()\n",
+        "loop.py": SAVE,
+    },
+    "a thread": {
+        "main.py": f"{JOIN}import threading\nfrom loop import train\nthreading.Thread(target=train).start()\n",
+        "loop.py": SAVE,
+    },
+    "a forward pass": {
+        "main.py": f"{JOIN}from loop import Net\nNet()(1)\n",
+        "loop.py": "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
+        "        torch.save({}, 'a.pt')\n",
+    },
+    "a context": {
+        "main.py": f"{JOIN}from loop import Run\nwith Run():\n    pass\n",
+        "loop.py": "import torch\nclass Run:\n    def __enter__(self):\n        return self\n"
+        "    def __exit__(self, *error):\n        torch.save({}, 'a.pt')\n",
+    },
+    "an iterator": {
+        "main.py": f"{JOIN}from loop import Run\nfor x in Run():\n    pass\n",
+        "loop.py": "import torch\nclass Run:\n    def __iter__(self):\n        torch.save({}, 'a.pt')\n"
+        "        yield 1\n",
+    },
+    "a property": {
+        "main.py": f"{JOIN}from loop import Run\nRun().path\n",
+        "loop.py": "import torch\nclass Run:\n    @property\n    def path(self):\n        torch.save({}, 'a.pt')\n",
+    },
+    "a decorator of torchrun": {
+        "main.py": f"from torch.distributed.elastic.multiprocessing.errors import record\n{JOIN}"
+        "from loop import train\n@record\ndef main():\n    train()\nmain()\n",
+        "loop.py": SAVE,
+    },
 }
 
 
@@ -137,31 +188,32 @@ def test_a_guard_lets_one_rank_write(guard: str) -> None:
 
 
 PATHS = {
-    "'last.pt'": "all",
-    "f'{dist.get_rank()}.pt'": "own",
-    "'%d.pt' % dist.get_rank()": "own",
-    "os.path.join('out', str(dist.get_rank()), 'a.pt')": "own",
-    "Path('out') / f'{os.getpid()}.pt'": "own",
-    "tempfile.mkdtemp() + '/a.pt'": "own",
-    "io.BytesIO()": "own",
-    "f'{step}.pt'": "all",
-    "f'{time.time()}.pt'": "differs",
-    "Path('out', datetime.now().strftime('%H%M'), 'a.pt')": "differs",
-    "datetime.now().strftime('%Y-%m-%d') + '.pt'": "all",
+    "'last.pt'": "shared",
+    "f'{dist.get_rank()}.pt'": "local",
+    "'%d.pt' % dist.get_rank()": "local",
+    "os.path.join('out', str(dist.get_rank()), 'a.pt')": "local",
+    "Path('out') / f'{os.getpid()}.pt'": "local",
+    "tempfile.mkdtemp() + '/a.pt'": "local",
+    "io.BytesIO()": "local",
+    "f'{step}.pt'": "shared",
+    "f'{time.time()}.pt'": "by chance",
+    "Path('out', datetime.now().strftime('%H%M'), 'a.pt')": "by chance",
+    "datetime.now().strftime('%Y-%m-%d') + '.pt'": "shared",
 }
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_path_is_of_all_ranks_or_of_one(path: str) -> None:
+def test_a_path_is_shared_or_of_one_rank(path: str) -> None:
+    """Or each rank names it by chance: after its clock."""
     head = (
         "import io, os, tempfile, time\nfrom datetime import datetime\nfrom pathlib import Path\nstep = int(input())\n"
     )
-    found = list(ungated(analysis({"train.py": f"{JOIN}{head}torch.save({{}}, {path})\n"}), "checkpoint"))
-    assert len(found) == (PATHS[path] != "own")
-    assert [differs(reach) for _, reach in found] == [PATHS[path] == "differs"] * len(found)
+    found = analysis({"train.py": f"{JOIN}{head}torch.save({{}}, {path})\n"})
+    assert bool(list(ungated(found, "checkpoint"))) == (PATHS[path] != "local")
+    assert bool(list(named_by_each(found, "checkpoint"))) == (PATHS[path] == "by chance")
 
 
-def test_what_each_node_writes_is_told_apart() -> None:
+def test_what_the_first_process_of_each_node_writes() -> None:
     text = f"{JOIN}import os\nif int(os.environ['LOCAL_RANK']) == 0:\n    torch.save({{}}, 'out/a.pt')\n"
     ((_, reach),) = by_nodes(analysis({"train.py": text}), "checkpoint")
     assert (path_of(reach), is_known(reach)) == ("out/a.pt", True)
@@ -269,7 +321,7 @@ IN_TURN = """\
 import torch
 import torch.distributed as dist
 
-class Meet:
+class Wait:
     def end(self):
         dist.barrier()
 
@@ -278,7 +330,7 @@ class Write:
         torch.save({{}}, "a.pt")
 
 dist.init_process_group("nccl")
-hooks = [Meet()]
+hooks = [Wait()]
 if dist.get_rank() == 0:
     hooks.append({}())
 for hook in hooks:
@@ -286,15 +338,15 @@ for hook in hooks:
 """
 
 
-@pytest.mark.parametrize(("kind", "causes", "writers"), [("Write", [], 1), ("Meet", ["rank"], 0)])
+@pytest.mark.parametrize(("kind", "causes", "writers"), [("Write", [], 1), ("Wait", ["rank"], 0)])
 def test_hooks_run_one_after_the_other_on_the_ranks_that_have_them(kind: str, causes: list[str], writers: int) -> None:
     found = analysis({"train.py": IN_TURN.format(kind)})
     (root,) = [root for root in found.roots if root.kind == "program"]
-    assert [parting.cause for parting in root.parted] == causes
+    assert [one.cause for one in root.parted] == causes
     assert [reach.certain for reach in root.reached if reach.call.kind == "checkpoint"] == [1] * writers
 
 
-PARTINGS = {
+DIVERGENCES = {
     "only(dist.barrier)": "rank",
     "if done or not main:\n    sys.exit()\ndist.barrier()": "return",
     "if time.time() > 9:\n    dist.barrier()": "process",
@@ -305,7 +357,7 @@ PARTINGS = {
     "if os.path.exists('a') and done:\n    dist.barrier()": "process",
     "Env.start()\nif Env.main:\n    dist.barrier()": "rank",
 }
-PARTING = """\
+DIVERGING = """\
 import os, sys, time
 import jax
 import torch.distributed as dist
@@ -326,11 +378,11 @@ main, done = dist.get_rank() == 0, bool(input())
 """
 
 
-@pytest.mark.parametrize("lines", PARTINGS)
-def test_where_ranks_part_and_why(lines: str) -> None:
-    (root,) = [root for root in analysis({"train.py": PARTING + lines + "\n"}).roots if root.kind == "program"]
-    assert [parting.cause for parting in root.parted if parting.cause != "rounds"] == [PARTINGS[lines]] * bool(
-        PARTINGS[lines]
+@pytest.mark.parametrize("lines", DIVERGENCES)
+def test_where_ranks_diverge_and_why(lines: str) -> None:
+    (root,) = [root for root in analysis({"train.py": DIVERGING + lines + "\n"}).roots if root.kind == "program"]
+    assert [one.cause for one in root.parted if one.cause != "rounds"] == [DIVERGENCES[lines]] * bool(
+        DIVERGENCES[lines]
     )
 
 

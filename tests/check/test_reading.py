@@ -1,4 +1,4 @@
-"""One file's part of the work: kept, and done ahead by other processes."""
+"""What local rules find in one file: kept, and found ahead by other processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from allranks.check import crew, reading
 from allranks.check.config import Config
 from allranks.check.crew import read_ahead
 from allranks.check.judge import judge
-from allranks.check.reading import Cache, Memory, findings_in, keys_of, missing, summary_of
+from allranks.check.reading import Cache, Memory, findings_in, key_of, missing, parsed
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import passed
 from allranks.check.tree.syntax import calls_of
@@ -26,24 +26,22 @@ FILES = {"a.py": TEXT, "b.py": b"x = (\n", "c.py": b"\xff", "d.py": b'x = "\\d"\
 
 @pytest.mark.parametrize("path", FILES)
 def test_what_is_kept_of_a_file_is_what_was_found_in_it(path: str) -> None:
-    """Its summary and its findings, for one that cannot be read too; a warning of the compiler is none of ours."""
-    cache = Memory()
-    summary, findings = summary_of(path, FILES[path], cache), findings_in(path, FILES[path], cache)
-    assert (summary is None, [one.code for one in findings]) == (
-        (False, []) if path in "a.py d.py" else (True, ["AR900"])
-    )
-    assert (summary_of(path, FILES[path], cache), findings_in(path, FILES[path], cache)) == (summary, findings)
-    del cache[keys_of(path, FILES[path]).findings]
-    assert findings_in(path, FILES[path], cache) == findings
+    """Also of one that cannot be read; a warning of the compiler is no finding."""
+    cache, read = Memory(), parsed(path, FILES[path])
+    findings = findings_in(read, cache)
+    assert [one.code for one in findings] == ([] if path in ("a.py", "d.py") else ["AR900"])
+    assert (read.file is None) == bool(findings)
+    assert findings_in(read, cache) == findings
+    del cache[key_of(path, FILES[path])]
+    assert findings_in(read, cache) == findings
 
 
-def test_a_kept_file_is_not_read_again(monkeypatch) -> None:
+def test_a_kept_file_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same text under another path is another file: findings name their path."""
-    cache = Memory()
-    summary_of("a.py", TEXT, cache)
-    monkeypatch.setattr(reading, "lower", lambda _: pytest.fail("read again"))
-    summary_of("a.py", TEXT, cache)
-    findings_in("a.py", TEXT, cache)
+    cache, read = Memory(), parsed("a.py", TEXT)
+    findings_in(read, cache)
+    monkeypatch.setattr(reading, "_local", lambda _: pytest.fail("looked at again"))
+    assert findings_in(read, cache) == []
     assert [path for path, _ in missing({"a.py": TEXT, "e.py": TEXT}, cache)] == ["e.py"]
 
 
@@ -66,25 +64,21 @@ MANY: Mapping[str, bytes] = {f"m{n}.py": FILES[list(FILES)[n % 3]] for n in rang
 
 
 @pytest.mark.usefixtures("two_processes")
-@pytest.mark.parametrize("held", [0, 1 << 20])
-def test_processes_of_their_own_find_the_same(monkeypatch: pytest.MonkeyPatch, held: int) -> None:
-    """Whether they keep what they have parsed until its findings are asked for, or parse it again."""
-    monkeypatch.setattr(crew, "HELD", held)
-    alone, ahead = Memory(), Memory()
+def test_other_processes_find_the_same() -> None:
+    """And the same is kept."""
+    here, ahead = Memory(), Memory()
     by_others = judge(MANY, Config(), cache=ahead, ahead=read_ahead)
-    assert by_others == judge(MANY, Config(), cache=alone)
-    assert set(ahead) == set(alone)
+    assert by_others == judge(MANY, Config(), cache=here)
+    assert set(ahead) == set(here)
 
 
 @pytest.mark.usefixtures("two_processes")
-def test_what_is_under_way_is_waited_for_and_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Summaries are there before the first finding is looked for."""
-    cache = Memory()
-    with read_ahead(MANY, cache) as arriving:
-        monkeypatch.setattr(reading, "parse", lambda _: pytest.fail("read by the one who asks"))
-        made = [summary_of(path, raw, arriving) for path, raw in MANY.items()]
-        found = [findings_in(path, raw, arriving) for path, raw in MANY.items()]
-    assert (made.count(None), sum(map(len, found))) == (20, 20)
+def test_what_other_processes_look_at_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that asks looks at no file itself."""
+    with read_ahead(MANY, Memory()) as arriving:
+        monkeypatch.setattr(reading, "_local", lambda _: pytest.fail("looked at here"))
+        found = [findings_in(parsed(path, raw), arriving) for path, raw in MANY.items()]
+    assert sum(map(len, found)) == 20
 
 
 @contextmanager
@@ -99,22 +93,22 @@ def killed(sources: Mapping[str, bytes], cache: Cache) -> Iterator[Cache]:
 
 
 @pytest.mark.usefixtures("two_processes")
-def test_what_a_process_that_is_killed_was_to_make_is_made_by_the_one_who_asks() -> None:
+def test_what_a_killed_process_had_to_find_is_found_here() -> None:
     """Nothing is missing from what is found."""
     assert judge(MANY, Config(), ahead=killed) == judge(MANY, Config())
 
 
-def test_few_files_are_read_by_the_one_who_asks() -> None:
+def test_few_files_need_no_other_process() -> None:
     cache = Memory()
     with read_ahead(FILES, cache) as same:
         assert same is cache
 
 
 @pytest.mark.usefixtures("two_processes")
-def test_a_system_that_does_not_say_which_cores_are_ours_is_read_on_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_sched_getaffinity_has_other_processes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """macOS has no ``sched_getaffinity``."""
     monkeypatch.delattr(crew.os, "sched_getaffinity")
     monkeypatch.setattr(crew.os, "cpu_count", lambda: 2)
     with read_ahead(MANY, Memory()) as arriving:
         assert len(multiprocessing.active_children()) == 2
-        assert [summary_of(path, raw, arriving) is None for path, raw in MANY.items()].count(True) == 20
+        assert sum(len(findings_in(parsed(path, raw), arriving)) for path, raw in MANY.items()) == 20

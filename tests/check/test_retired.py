@@ -40,7 +40,7 @@ def test_a_comment_about_a_retired_rule_is_neither_refused_nor_unused() -> None:
 
 @pytest.mark.parametrize("option", [("--ignore", "AR801"), ("--extend-select", "AR801"), ("--select", "AR101,AR801")])
 @pytest.mark.usefixtures("project")
-def test_a_setting_is_understood_and_told_once(capsys: pytest.CaptureFixture[str], option: tuple[str, str]) -> None:
+def test_a_setting_is_understood_and_reported_once(capsys: pytest.CaptureFixture[str], option: tuple[str, str]) -> None:
     """So is the comment of the file."""
     assert main([*option, "--no-cache", "--output-format", "concise"]) == 0
     told = capsys.readouterr().err

@@ -33,7 +33,7 @@ def test_each_role_reaches_what_its_rank_calls(one: list[str], other: list[str],
 
 @given(blocks(leaves=MEETS, exits=True), blocks(leaves=MEETS), blocks(leaves=(*MEETS, *CALLS), exits=True))
 @QUICK
-def test_a_divergence_is_found_where_ranks_meet_different_collectives(
+def test_a_divergence_is_found_where_ranks_call_different_collectives(
     one: list[str], other: list[str], body: list[str]
 ) -> None:
     text = program(one, other, body)

@@ -73,7 +73,7 @@ def test_a_blanket_or_misspelt_comment_is_refused(comment: str, says: str) -> No
 @pytest.mark.parametrize(
     "text", ["# noqa", "# noqa: E501", "# allranks: the ranks", "x = 1  # allranks:", "# type: ignore"]
 )
-def test_what_is_not_ours_is_left_alone(text: str) -> None:
+def test_other_comments_are_left_as_they_are(text: str) -> None:
     assert suppressions("a.py", f"{text}\n", KNOWN) == ((), ())
 
 
@@ -110,7 +110,7 @@ def test_files_without_a_mention_need_not_be_read() -> None:
     assert not MENTION.search(b"x = 1  # noqa: E501")
 
 
-def test_a_list_without_its_end_is_told_so() -> None:
+def test_a_list_without_its_end_is_refused() -> None:
     by, refused = suppressions("a.py", "save(x)  # allranks: ignore[AR101 not here\n", KNOWN)
     assert by == ()
     assert "no `]`" in refused[0].message

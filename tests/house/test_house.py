@@ -53,7 +53,7 @@ FLOOR = {
     **dict.fromkeys(["__init__", "__main__"], 8),
 }
 # Within a part: a package may import those before it alone. What stands in the part itself may import all.
-STOREYS = {"check": ["sources", "tables", "summaries", "interpret", "survey", "tree", "rules", "results"]}
+STOREYS = {"check": ["project", "sources", "knowledge", "simulate", "queries", "tree", "rules", "results"]}
 # Every file is pure (values in, values out: no clock, environment, file, process, network) but for those listed there.
 WITH_EFFECTS = frozenset(Path(__file__).with_name("effects.txt").read_text().split())
 EFFECTS = {"os", "sys", "time", "random", "socket", "subprocess", "threading", "select", "selectors", "pathlib"}
@@ -180,7 +180,7 @@ def test_a_file_keeps_the_laws(path: Path) -> None:
         ("world/base.py", "from ..checkpoint import paths", "floor 5"),
         ("world/tree.py", "import time", "pure"),
         ("check/rules/ar999.py", "import os", "pure"),
-        ("check/tables/data.py", "from allranks.check.interpret.values import Value", "stands above"),
+        ("check/knowledge/data.py", "from allranks.check.simulate.values import Value", "stands above"),
         ("world/base.py", "import_module('allranks.gate')", "floor 3"),
         ("world/base.py", "import_module(f'allranks.checkpoint.{name}')", "floor 5"),
         ("world/base.py", "import allranks", "as a whole"),

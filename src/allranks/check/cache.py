@@ -1,4 +1,4 @@
-"""The cache folder: what was judged, and the engine's summaries of files. An effect; losing it costs time alone.
+"""The cache folder: what was judged, and what the local rules find in files. An effect; losing it costs time alone.
 
 Entries are keyed by the digest of what they were made from, and stand in a folder for this version of the check's own
 sources, so that nothing has to be invalidated. Files are written whole under another name and renamed. What is damaged
@@ -82,7 +82,7 @@ class Folder:
     version: str
     secret: bytes
     lost: list[str] = field(default_factory=list)
-    _summaries: dict[bytes, bytes] | None = None
+    _files: dict[bytes, bytes] | None = None
     _used: dict[bytes, bytes] = field(default_factory=dict)
     _fresh: bool = False
 
@@ -100,21 +100,21 @@ class Folder:
         return text
 
     def keep(self, key: str, text: bytes) -> None:
-        """Keep what was judged in a run, and the summaries it used."""
+        """Keep what was judged in a run, and what it knows of files."""
         try:
             self._prepare()
             self._write(f"run-{key}.json", text)
             if self._fresh:
-                self._write("summaries", _packed(self._all()))
+                self._write("files", _packed(self._all()))
             self._bound()
         except OSError as error:
             self.lost.append(f"{self.path} cannot be written: {error.strerror}")
 
     def get(self, key: bytes) -> bytes | None:
         """Return a summary."""
-        if self._summaries is None:
-            self._summaries = self._loaded()
-        value = self._used.get(key, self._summaries.get(key))
+        if self._files is None:
+            self._files = self._loaded()
+        value = self._used.get(key, self._files.get(key))
         if value is not None:
             self._used[key] = value
         return value
@@ -130,18 +130,18 @@ class Folder:
 
     def _loaded(self) -> dict[bytes, bytes]:
         try:
-            raw = (self._home / "summaries").read_bytes()
+            raw = (self._home / "files").read_bytes()
         except OSError:  # not there: all is new
             return {}
         body = self._believed(raw)
         if body is None:
-            self.lost.append("summaries is damaged, or not of this user; left out")
+            self.lost.append("files is damaged, or not of this user; left out")
         return _unpacked(body or b"")
 
     def _all(self) -> dict[bytes, bytes]:
-        """Return the summaries to be kept: those of this run, then others as far as they fit."""
+        """Return what is to be kept of files: that of this run, then others as far as they fit."""
         kept, size = dict(self._used), sum(map(len, self._used.values()))
-        for key, value in (self._summaries or {}).items():
+        for key, value in (self._files or {}).items():
             size += len(value) if key not in kept else 0
             if size > LARGEST:
                 break
@@ -185,7 +185,7 @@ class Folder:
 
 def _is_entry(name: str) -> bool:
     """Return whether a name in a folder of a version is that of an entry, complete or in passing."""
-    return re.fullmatch(r"(run-[0-9a-f-]+\.json|summaries)(\.[0-9]+)?", name) is not None
+    return re.fullmatch(r"(run-[0-9a-f-]+\.json|files|summaries)(\.[0-9]+)?", name) is not None
 
 
 def _age(path: Path) -> float:

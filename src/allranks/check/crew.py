@@ -15,12 +15,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TypeAlias
 
-from allranks.check.reading import Cache, keys_of, missing, parsed
+from allranks.check.reading import Cache, key_of, missing, parsed
 
 ENOUGH, WORKERS, AT_ONCE = 500_000, 2, 8  # bytes, processes, files
 DEEPEST = 5_000  # calls within each other; a stack of 8 MiB holds more
 BEHIND = 10  # steps of niceness
-HELD = 4_000_000  # bytes of files whose trees a process keeps until the local rules are asked
 
 _Files: TypeAlias = Sequence[tuple[str, bytes]]
 
@@ -51,10 +50,10 @@ def deep() -> Iterator[None]:
 
 @contextmanager
 def read_ahead(sources: Mapping[str, bytes], cache: Cache) -> Iterator[Cache]:
-    """Have what the cache lacks of these files read in processes of their own, if there is much and cores for them.
+    """Have the local rules asked about these files in processes of their own, if there is much and cores for them.
 
-    Whoever asks the cache that this gives for what is under way waits for it: summaries come first, all of them, then
-    findings. The processes are forked from a process of one thread, and started anew from any other.
+    Whoever asks the cache that this gives for what is under way waits for it. The processes are forked from a process
+    of one thread, and started anew from any other.
     """
     todo = missing(sources, cache)
     cores = _cores()
@@ -97,7 +96,7 @@ class _Arriving:
 
     def expect(self, files: _Files, connection: Connection) -> None:
         """Take in what will be made of files when somebody asks for it."""
-        self._from.update({key: connection for path, raw in files for key in keys_of(path, raw)})
+        self._from.update({key_of(path, raw): connection for path, raw in files})
         self._open.append(connection)
 
     def get(self, key: bytes) -> bytes | None:
@@ -125,19 +124,12 @@ class _Arriving:
 
 
 def _read(files: _Files, connection: Connection) -> None:
-    """Send what is made of files: summaries as they are made, then findings, all at once, as nobody takes them in
-    before the program is interpreted: until then, who interprets goes first."""
+    """Send what the local rules find in files, some files at a time. Nobody takes that in before the program was run:
+    until then, who runs it goes first."""
     gc.disable()
-    held, size = [], 0
-    for first in range(0, len(files), AT_ONCE):
-        made = [parsed(path, raw) for path, raw in files[first : first + AT_ONCE]]
-        connection.send([one.kept_summary() for one in made])
-        size += sum(len(one.raw) for one in made)
-        held += made if size < HELD else []
     os.nice(BEHIND)
-    found = [one.kept_findings() for one in held]
-    found += [parsed(path, raw).kept_findings() for path, raw in files[len(held) :]]
-    connection.send(found)
+    for first in range(0, len(files), AT_ONCE):
+        connection.send([parsed(path, raw).kept() for path, raw in files[first : first + AT_ONCE]])
 
 
 def _cores() -> int:

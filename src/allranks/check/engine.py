@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from allranks.check.analysis import analyse
 from allranks.check.budget import Exhausted, limited_to, seconds_for
+from allranks.check.knowledge.tables import declare
 from allranks.check.measured import measured
 from allranks.check.program import Program
-from allranks.check.reading import Cache, Memory, findings_in, summary_of
+from allranks.check.reading import Cache, Memory, findings_in, parsed
 from allranks.check.registry import all_rules, selected
-from allranks.check.results.rows import rows
+from allranks.check.results.rows import EVIDENCE, rows
+from allranks.check.roots import Starts
 from allranks.check.rule import ABOUT_ITSELF, Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar604_unknown_env_var import UnknownEnvVar
+from allranks.check.rules.ar900_unreadable_file import UnreadableFile
 from allranks.check.rules.ar903_analysis_incomplete import AnalysisIncomplete
+from allranks.check.sources.facts import Facts
+from allranks.check.sources.globs import matches
 from allranks.check.sources.scripts import is_page, is_text
-from allranks.check.sources.source import Unreadable, decode, split
-from allranks.check.summaries.project import Project
-from allranks.check.summaries.summary import Summary
-from allranks.check.survey.first_alone import first_alone, on_import, starts_by_trainer
-from allranks.check.survey.launches import Launches, by_launchers
-from allranks.check.survey.survey import Survey
-from allranks.check.tables.apis import apis
-from allranks.findings import Confidence, Finding, Place, Row
+from allranks.check.sources.source import File, Unreadable, decode, split
+from allranks.findings import Confidence, Finding, Note, Place, Row
 
 MOST_LEFT_OUT = 3
 
@@ -84,8 +84,11 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     """Check the Python files and scripts ``sources`` (path from the project's root -> bytes)."""
     codes = settings.codes()
     cache = Memory() if cache is None else cache
-    program, left_out = _followed(sources, summaries_of(sources, cache), settings)
-    findings = [found for path in _python(sources) for found in findings_in(path, sources[path], cache)]
+    read = {path: parsed(path, raw) for path, raw in sorted(sources.items()) if not is_text(path)}
+    files = {path: one.file for path, one in read.items() if one.file is not None}
+    program, left_out = _followed(sources, files, settings)
+    findings = [found for one in read.values() for found in findings_in(one, cache)]
+    findings = [*_together(f for f in findings if _is_newer(f)), *(f for f in findings if not _is_newer(f))]
     if UnknownEnvVar.code in codes:
         findings.extend(UnknownEnvVar().in_scripts(sources))
     asked = {r.code: r for r in all_rules() if isinstance(r, LocalRule) and (r.whole or settings.assume == "auto")}
@@ -99,7 +102,7 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     first, seconds = min(sources, default=""), seconds_for(_lines(sources.values()))
     findings.extend(finding for r in chosen for finding in _findings(r, program, first, seconds))
     if settings.assume == "auto":
-        findings = _by_launches(_by_nodes(findings, program), program)
+        findings = _by_nodes(findings, program)
     surest_last = sorted(findings, key=lambda finding: finding.confidence == "high")
     once = {(f.place, f.code): f for f in surest_last if f.code in codes}
     instead_of = {r.code: r.instead_of for r in all_rules()}
@@ -108,9 +111,30 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     shown = [f for f in found if settings.shows(f)]
     unsure = [f for f in found if settings.unsure(f)]
     topics = {r.code: r.row for r in all_rules()}
-    report = rows(program, shown, topics, program.facts.lines, doubted=found, unsure=unsure)
+    report = rows(program, shown, topics, doubted=found, unsure=unsure)
     counted = [raw for path, raw in sources.items() if not is_page(path)]
     return Outcome(tuple(found), report, len(counted), _lines(counted))
+
+
+def _is_newer(finding: Finding) -> bool:
+    return finding.code == UnreadableFile.code and finding.severity == "info"
+
+
+def _together(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the remarks about files that need a newer Python as one, with the other files as notes."""
+    every = list(findings)
+    if not every:
+        return []
+    first, *others = every
+    notes = [Note("so does this file", other.place) for other in others]
+    more = f"; so do {len(others)} more" if others else ""
+    return [replace(first, message=f"{first.message}{more}", notes=tuple(notes))]
+
+
+def program_of(sources: Mapping[str, bytes], settings: Settings) -> Program:
+    """Return what running the Python files of ``sources`` shows, for whoever wants to see more than the findings."""
+    read = [parsed(path, raw) for path, raw in sorted(sources.items()) if not is_text(path)]
+    return _followed(sources, {one.path: one.file for one in read if one.file is not None}, settings)[0]
 
 
 def _lines(texts: Iterable[bytes]) -> int:
@@ -118,28 +142,48 @@ def _lines(texts: Iterable[bytes]) -> int:
 
 
 def _followed(
-    sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings
+    sources: Mapping[str, bytes], files: Mapping[str, File], settings: Settings
 ) -> tuple[Program, dict[str, Finding]]:
-    """Return what interpreting finds out, and a finding for each file without which alone it ends in time.
+    """Return what running the program shows, and a finding for each file without which alone it ends in time.
 
     The longest is left out first; after `MOST_LEFT_OUT` of them, all are.
     """
-    rest, left_out = dict(summaries), dict[str, Finding]()
+    facts = Facts(sources, Lines(sources, files))
+    rest, left_out = dict(files), dict[str, Finding]()
     while rest:
         try:
             with limited_to(seconds_for(_lines(sources[path] for path in rest))):
-                return interpreted(sources, rest, settings), left_out
+                return _run(rest, facts, settings), left_out
         except Exhausted as why:
             longest = sorted(rest, key=lambda path: len(sources[path]), reverse=True)
             for path in longest[: 1 if len(left_out) < MOST_LEFT_OUT else None]:
                 del rest[path]
                 left_out[path] = AnalysisIncomplete().left_out(Place(path, 1, 1, 1, 1), why)
-    return interpreted(sources, rest, settings), left_out
+    return _run(rest, facts, settings), left_out
+
+
+def _run(files: Mapping[str, File], facts: Facts, settings: Settings) -> Program:
+    """Return what running these files shows."""
+    everywhere = settings.assume == "multi-host"
+    knowledge = declare(
+        settings.rank_zero_predicates, settings.collectives, settings.shared_paths, settings.node_local_paths
+    )
+    trees = {path: file.tree for path, file in files.items()}
+    texts = {path: file.text for path, file in files.items()}
+    starts = Starts(
+        facts.launches.together,
+        facts.launches.alone,
+        nodes=facts.several_nodes,
+        everywhere=everywhere,
+        entries=[path for path in files if settings.entries and matches(settings.entries, path)],
+    )
+    analysis = analyse(trees, texts, starts=starts, watched=EVIDENCE, knowledge=knowledge)
+    return Program(analysis, facts, assumed=everywhere)
 
 
 def _findings(rule: ProgramRule, program: Program, first: str, seconds: float) -> list[Finding]:
-    """Return what a rule finds in a program; where it fails or takes more than ``seconds``, that is told at the
-    ``first`` file, and others go on."""
+    """Return what a rule finds in a program; where it fails or takes more than ``seconds``, the ``first`` file is said
+    to be incomplete, and others go on."""
     try:
         with limited_to(seconds):
             return list(rule.check(program))
@@ -149,26 +193,16 @@ def _findings(rule: ProgramRule, program: Program, first: str, seconds: float) -
         return [AnalysisIncomplete().failed(Place(first, 1, 1, 1, 1), rule.code, error)]
 
 
-def summaries_of(sources: Mapping[str, bytes], cache: Cache) -> dict[str, Summary]:
-    """Return the summaries of the Python files of ``sources`` that can be read."""
-    made = ((path, summary_of(path, sources[path], cache)) for path in _python(sources))
-    return {path: summary for path, summary in made if summary is not None}
-
-
-def _python(sources: Mapping[str, bytes]) -> list[str]:
-    return sorted(path for path in sources if not is_text(path))
-
-
 def _by_nodes(findings: list[Finding], program: Program) -> list[Finding]:
     """Lower the confidence of what goes wrong on several nodes alone, where nothing speaks of several, and in a program
     that is started on one, as all say who start it."""
     of_nodes = {r.code for r in all_rules() if r.of_nodes}
     if not any(f.code in of_nodes for f in findings):
         return findings
-    nowhere = program.one_node or not program.facts.several_nodes
-    told = frozenset[str]() if nowhere or program.assumed else program.facts.one_node
+    nowhere = not program.facts.several_nodes
+    on_one = frozenset[str]() if nowhere else program.facts.one_node
     return [
-        replace(f, confidence="low") if f.code in of_nodes and (nowhere or not told.isdisjoint(_paths(f))) else f
+        replace(f, confidence="low") if f.code in of_nodes and (nowhere or not on_one.isdisjoint(_paths(f))) else f
         for f in findings
     ]
 
@@ -177,52 +211,16 @@ def _paths(finding: Finding) -> set[str]:
     return {finding.place.path, *(note.place.path for note in finding.notes if note.place is not None)}
 
 
-def _by_launches(findings: list[Finding], program: Program) -> list[Finding]:
-    """Lower the confidence of a collective that not all reach in a program that scripts always start as one process."""
-    waits = {r.code for r in all_rules() if r.row == "collectives"}
-    return [
-        replace(f, confidence="low") if f.code in waits and program.facts.starts_alone(f.place.path) else f
-        for f in findings
-    ]
-
-
-def interpreted(sources: Mapping[str, bytes], summaries: Mapping[str, Summary], settings: Settings) -> Program:
-    """Return what interpreting ``sources`` finds out; ``summaries``: of those Python files that can be read."""
-    tables = apis(
-        predicates=settings.rank_zero_predicates,
-        collectives=settings.collectives,
-        shared=settings.shared_paths,
-        node_local=settings.node_local_paths,
-    )
-    everywhere = settings.assume == "multi-host"
-    project = Project(summaries)
-    lines = Lines(sources)
-    launches = Launches(sources)
-    survey = Survey(
-        project,
-        tables,
-        lines,
-        everywhere=everywhere,
-        entries=settings.entries,
-        launches=launches,
-    )
-    program = replace(survey.program(sources), assumed=everywhere)
-    first = not everywhere and starts_by_trainer(program.packages, program.events) and not by_launchers(sources)
-    by_node = not everywhere and any(event.first_of_each_node for event in program.effects("mkdir"))
-    one_node = (first or by_node) and not program.facts.several_nodes
-    early = first_alone(program.events, survey.interpreter.lineage) if first and one_node else frozenset()
-    again = frozenset() if everywhere else on_import(program.events, survey.interpreter.spawned, project, launches)
-    return replace(program, started_at_fit=first, one_node=one_node, first_alone=early | again)
-
-
 class Lines(Mapping[str, list[str]]):
-    """The lines of files, decoded when they are asked for."""
+    """The lines of Python files and scripts, decoded when they are asked for."""
 
-    def __init__(self, sources: Mapping[str, bytes]) -> None:
-        self._sources = sources
+    def __init__(self, sources: Mapping[str, bytes], files: Mapping[str, File]) -> None:
+        self._sources, self._files = sources, files
         self._known: dict[str, list[str]] = {}
 
     def __getitem__(self, path: str) -> list[str]:
+        if path in self._files:
+            return self._files[path].lines
         if path not in self._known:
             text = decode(self._sources[path])
             self._known[path] = [] if isinstance(text, Unreadable) else split(text)

@@ -1,7 +1,4 @@
-"""What one file comes to, whatever the others are: its summary, and what the local rules say. Kept as bytes. Pure.
-
-The two are kept apart: the program is interpreted by summaries, and nobody need wait for the local rules until then.
-"""
+"""What one file comes to, whatever the others are: its tree, and what the local rules say, kept as bytes. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from allranks.check.budget import Exhausted, limited_to, seconds_for, seconds_spent
 from allranks.check.kept import findings_of, plain
@@ -20,8 +17,6 @@ from allranks.check.registry import rule as rule_of
 from allranks.check.rule import LocalRule
 from allranks.check.rules.ar903_analysis_incomplete import AnalysisIncomplete
 from allranks.check.sources.source import File, Tangled, Unreadable, decode, module_name, parse
-from allranks.check.summaries.lower import lower
-from allranks.check.summaries.summary import Summary, dump, load
 from allranks.check.tree.syntax import calls_of
 from allranks.findings import Finding, Place
 
@@ -29,13 +24,6 @@ from allranks.findings import Finding, Place
 MOST_BRANCHES = 300
 # What each rule may take of the processor in a file at which the others took all that the file may.
 LEAST_OF_RULE_S = 0.5
-
-
-class Keys(NamedTuple):
-    """Under which the parts of what is known of a file are kept."""
-
-    summary: bytes
-    findings: bytes
 
 
 class Cache(Protocol):
@@ -55,22 +43,16 @@ class Memory(dict[bytes, bytes]):
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A file of which a summary was made; of one that cannot be read there is no summary, but ``why``."""
+    """A file that was parsed; of one that cannot be read there is no ``file``, but ``why``."""
 
     path: str
     raw: bytes
-    summary: Summary | None
     file: File | None = None
     why: Unreadable | None = None
-    packed: bytes = b""
 
-    def kept_summary(self) -> tuple[bytes, bytes]:
-        """Return the summary for a cache: its key and its bytes."""
-        return keys_of(self.path, self.raw).summary, self.packed
-
-    def kept_findings(self) -> tuple[bytes, bytes]:
+    def kept(self) -> tuple[bytes, bytes]:
         """Return what the local rules find, for a cache: its key and its bytes."""
-        return keys_of(self.path, self.raw).findings, marshal.dumps(plain(self.findings()))
+        return key_of(self.path, self.raw), marshal.dumps(plain(self.findings()))
 
     def findings(self) -> list[Finding]:
         """Return what the local rules find, or why the file cannot be read."""
@@ -79,58 +61,43 @@ class Parsed:
         return _local(self.file)
 
 
-def keys_of(path: str, raw: bytes) -> Keys:
-    """Return the keys of what is known of a file."""
+def key_of(path: str, raw: bytes) -> bytes:
+    """Return the key under which the local findings of a file are kept."""
     name = blake2b(path.encode(errors="surrogatepass"), digest_size=32).digest()
-    digest = blake2b(raw, digest_size=16, key=name).digest()
-    return Keys(digest + b"s", digest + b"f")
+    return blake2b(raw, digest_size=16, key=name).digest()
 
 
 def missing(sources: Mapping[str, bytes], cache: Cache) -> list[tuple[str, bytes]]:
-    """Return the files of which the cache does not know both parts."""
-    return [(path, raw) for path, raw in sources.items() if any(cache.get(k) is None for k in keys_of(path, raw))]
+    """Return the files of which the cache does not know the findings."""
+    return [(path, raw) for path, raw in sources.items() if cache.get(key_of(path, raw)) is None]
 
 
-def summary_of(path: str, raw: bytes, cache: Cache) -> Summary | None:
-    """Return a file's summary, None for one that is no Python; what is new is put into the cache, findings too."""
-    kept = cache.get(keys_of(path, raw).summary)
-    if kept is not None:
-        return load(kept) if kept else None
-    new = parsed(path, raw)
-    cache.put(*new.kept_summary())
-    cache.put(*new.kept_findings())
-    return new.summary
-
-
-def findings_in(path: str, raw: bytes, cache: Cache) -> list[Finding]:
+def findings_in(read: Parsed, cache: Cache) -> list[Finding]:
     """Return what the local rules find in a file; what is new is put into the cache."""
-    key = keys_of(path, raw).findings
+    key = key_of(read.path, read.raw)
     if (kept := cache.get(key)) is None:
-        _, kept = parsed(path, raw).kept_findings()
+        _, kept = read.kept()
         cache.put(key, kept)
     return findings_of(marshal.loads(kept))
 
 
 def parsed(path: str, raw: bytes) -> Parsed:
-    """Return a file parsed, with its summary."""
+    """Return a file parsed."""
     text = decode(raw)
     if isinstance(text, Unreadable):
-        return Parsed(path, raw, None, why=text)
+        return Parsed(path, raw, why=text)
     tree = parse(text)
     if isinstance(tree, Unreadable):
-        return Parsed(path, raw, None, why=tree)
+        return Parsed(path, raw, why=tree)
     file = File(path, text, tree)
-    if (branches := most_branches(file)) > MOST_BRANCHES:
-        why = f"one statement has {branches:,} branches (elif or case), more than the {MOST_BRANCHES} that are followed"
-        return Parsed(path, raw, None, why=Unreadable(why))
     try:
-        with limited_to(seconds_for(len(file.lines))):
-            summary = lower(tree)
-        return Parsed(path, raw, summary, file, packed=dump(summary))
-    except Exhausted as error:
-        return Parsed(path, raw, None, why=Unreadable(f"cannot be checked: {error}"))
-    except (RecursionError, ValueError):  # ValueError: of marshal
-        return Parsed(path, raw, None, why=Unreadable("nested too deeply to be checked"))
+        branches = most_branches(file)
+    except RecursionError:
+        return Parsed(path, raw, why=Unreadable("nested too deeply to be checked"))
+    if branches > MOST_BRANCHES:
+        why = f"one statement has {branches:,} branches (elif or case), more than the {MOST_BRANCHES} that are followed"
+        return Parsed(path, raw, why=Unreadable(why))
+    return Parsed(path, raw, file)
 
 
 def most_branches(file: File) -> int:
@@ -149,7 +116,7 @@ def _unreadable(path: str, why: Unreadable) -> Finding:
     if meta is None:
         raise RuntimeError("rule AR900 is missing from the package of rules")
     place = Place(path, why.line, why.column, why.line, why.column + 1)
-    return meta.finding(place, module_name(path), why.reason)
+    return meta.finding(place, module_name(path), why.reason, severity="info" if why.newer else None)
 
 
 def _local(file: File) -> list[Finding]:

@@ -26,6 +26,7 @@ _RUN = "Run the program with `allranks rehearse`, which reports this fault."
 
 RETIRED = (
     Retired("AR104", "ungated-sample-generation", _NO_FINDING, "AR102 reports the files that all ranks write."),
+    Retired("AR110", "read-modify-write-on-every-rank", _NO_FINDING, "AR102 reports the file that all ranks write."),
     Retired("AR305", "jax-host-input", _NO_FINDING, _RUN),
     Retired("AR313", "split-by-rank-alone", _NO_FINDING, "AR301 reports loaders that read all data on each rank."),
     Retired("AR402", "pickle-checkpoint", "It gave advice and found no fault.", "Save with `allranks.Checkpointer`."),

@@ -31,31 +31,20 @@ at one place, one is shown.
 if it does not lead to one), ``parents(node)`` yields what encloses it, ``symbol(node)`` names the function, ``text``
 and ``tree`` are whole. Results are cached with the file: a LocalRule sees nothing but its file.
 
-**A ProgramRule** reads the interpreted program (`program.Program`)::
+**A ProgramRule** asks about the program as a whole (`program.Program`), which was run for four ranks at once::
 
     class UngatedDelete(ProgramRule):
         def check(self, program):
-            for event in program.ungated("delete"):          # kinds as in tables/effects.py
-                yield self.found(event, f"every rank deletes {event.target}")
+            for root, reach in ungated(program.analysis, "delete"):     # kinds as in knowledge/effects.toml
+                yield self.effect(program, root, reach, f"every rank deletes {named(reach)}")
 
-What a program answers (`program.Program`, `program.Event`, `program.Divergence`):
+- `queries.effects` finds effects that every rank has on one thing, or one process of each node.
+- ``for root, parted in program.divergences("rank", "return")``: where ranks go on to different sequences of
+  collectives, by cause.
+- ``program.analysis.reached("local clock", "collective")``: all calls of these kinds that entries reach.
 
-- ``ungated(*kinds)``: effects that every rank has on the same thing, in code that shows that it runs as several
-  processes. ``effects(*kinds)``: all of them; each event says ``roles`` (who reaches it), ``everyone``,
-  ``first_of_each_node`` (a gate on the local rank), ``active`` (evidence of several processes), ``per_process`` (the
-  path is this process' own), ``ordered`` (in a lock, in turns), ``target`` (the path as it stands in the source).
-- ``collectives()``: the calls that must be made by all. ``calls(*patterns)``: interpreted calls of these qualified
-  names, as far as the tables have them.
-- ``divergences()``: where two roles, or two processes of one role, go on to different sequences of collectives;
-  ``cause`` says why (``rank``, ``return``, ``process``, ``order``), ``sides()`` tells both traces.
-- ``event.argument(0, "f")`` is a `values.Value`: ``ranked`` (differs from rank to rank), ``taint`` (of what it is made:
-  ranks, clock, files found, pid), ``constant``, ``instance`` (of what class), ``reference`` (what function).
-- ``event.chain`` is the way from the entry, and goes into the finding's notes.
-
-Roles: the program is interpreted at once for four processes that stand for all: ``first`` (rank 0), ``node`` (local
-rank 0 of another node), ``peer`` (another rank, first of its model-parallel group) and ``other`` (neither). A condition
-is true, false, or unknown for each of them (`truth`). Several processes are taken for granted: the world's size is over
-1, a rank is never -1.
+Roles: four processes stand for all: rank 0, the first process of another node, and two others. A condition is true,
+false or unknown for each of them. Several processes are taken for granted: the world's size is over 1.
 """
 
 from __future__ import annotations
@@ -63,10 +52,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from allranks.check.program import Divergence, Event, Program
+from allranks.check.program import Program
+from allranks.check.roots import Root
 from allranks.check.sources.source import File
+from allranks.check.traces.compare import Divergence
+from allranks.check.traces.walk import Reach
 from allranks.findings import Confidence, Finding, Fix, Note, Place, Severity
 
 # How the codes of `MetaRule` begin.
@@ -173,35 +165,41 @@ class LocalRule(Rule):
 
 
 class ProgramRule(Rule):
-    """A rule that reads the interpreted program. See the module's docstring."""
+    """A rule that asks about the program as a whole. See the module's docstring."""
 
     def check(self, program: Program) -> Iterator[Finding]:
         """Yield what is wrong in ``program``."""
         raise NotImplementedError
 
-    def found(
-        self,
-        what: Event | Divergence,
-        message: str,
-        *,
-        severity: Severity | None = None,
-        cluster: str | None = None,
-        advice: str | None = None,
-        notes: Iterable[Note] = (),
-        fix: Fix | None = None,
+    def effect(
+        self, program: Program, root: Root, reach: Reach, message: str, *, low: bool = False, cluster: str | None = None
     ) -> Finding:
-        """Return a finding at ``what``, with the calls that lead there before ``notes``. Of an effect in code that
-        nobody is known to run in several processes, confidence is low."""
+        """Return a finding at a call that an entry reaches, with the calls that lead there. Confidence is low where
+        ``low`` says so, in what mostly one process runs, and where nothing shows that the entry is run by several."""
+        sure = root.sure and not low and not program.analysis.is_run_once(reach)
+        call = reach.call
         return self.finding(
-            what.place,
-            what.symbol,
+            program.place(call.path, call.span),
+            call.symbol,
             message,
-            severity=severity,
             cluster=cluster,
-            advice=advice,
-            notes=(*what.way(), *notes),
-            fix=fix,
-            confidence="low" if isinstance(what, Event) and what.is_effect and not what.sure else "high",
+            notes=program.way(reach.chain),
+            confidence="high" if sure else "low",
+        )
+
+    def divergence(self, program: Program, root: Root, parted: Divergence, message: str, **more: Any) -> Finding:
+        """Return a finding where ranks part, with the calls that lead there and both sides. Confidence is low where
+        ``low`` is true, and in a program that scripts always start as one process. ``more`` may hold ``low``,
+        ``cluster`` and ``advice``."""
+        low = more.get("low") or program.analysis.starts.is_alone(root)
+        return self.finding(
+            program.place(parted.path, parted.at),
+            parted.symbol,
+            message,
+            cluster=more.get("cluster"),
+            advice=more.get("advice"),
+            notes=(*program.way(parted.chain), *program.sides(parted)),
+            confidence="low" if low else "high",
         )
 
 

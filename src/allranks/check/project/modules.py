@@ -48,6 +48,13 @@ class Modules:
             )
         return self._found[key]
 
+    def beside(self, program: str, dotted: str) -> str | None:
+        """Return the file of an absolute module in the folder of the program that was started: that comes first."""
+        folder = program.rpartition("/")[0]
+        parts = dotted.split(".")
+        found = self._at(f"{folder}/" if folder else "", parts)
+        return None if found is None or parts[0] in self.installed else found
+
     def submodule(self, package: str, name: str) -> str | None:
         """Return the file of the module ``name`` in a package (as `find` returns it)."""
         if package.endswith("/__init__.py"):

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from allranks.check.analysis import Analysis, Root
+from allranks.check.analysis import Analysis
+from allranks.check.roots import Root
 from allranks.check.simulate.arithmetic import shape_of
-from allranks.check.simulate.values import CLOCK, DATA, IDENTITY, RANDOM, RANK, Library, Made, Unknown, options, taint
+from allranks.check.simulate.values import (
+    CLOCK,
+    DATA,
+    FILES,
+    IDENTITY,
+    RANDOM,
+    RANK,
+    SEEN,
+    Library,
+    Made,
+    Unknown,
+    Value,
+    options,
+    taint,
+)
 from allranks.check.traces.walk import Reach
 
 # A path made of it is this process' own.
@@ -21,14 +36,86 @@ def ungated(analysis: Analysis, *kinds: str) -> Iterator[tuple[Root, Reach]]:
             yield root, reach
 
 
+def is_there(root: Root, reach: Reach) -> bool:
+    """Return whether a folder was made before on the way: by every rank, or by some before all have met."""
+    where = reach.call.where
+    for before in root.reached:
+        if before is reach:
+            return False
+        done = before.everyone or before.collectives < reach.collectives
+        if done and before.call.kind in ("folder", "mkdir") and _covers(before.call.where, where):
+            return True
+    return False
+
+
+def _covers(made: Value | None, wanted: Value | None) -> bool:
+    """Whether a folder is another, or is inside it, so that both are there."""
+    if made is None or wanted is None:
+        return False
+    one, other = shape_of(made).rstrip("/"), shape_of(wanted).rstrip("/")
+    known = one.replace("{}", "").strip("/") != ""
+    return made == wanted or (known and (one == other or one.startswith(f"{other}/")) and other.strip("{}/") != "")
+
+
 def by_nodes(analysis: Analysis, *kinds: str) -> Iterator[tuple[Root, Reach]]:
     """Yield effects of these kinds that one process of each node has."""
     for root, reach in analysis.reached(*kinds):
         of_nodes = (
             root.is_shared(reach) and reach.certain == 0b0011 and not reach.ordered and not is_own(analysis, reach)
         )
-        if of_nodes and not analysis.simulator.knowledge.is_node_local(path_of(reach)):
+        if of_nodes and _handle(reach) is None and not analysis.simulator.knowledge.is_node_local(path_of(reach)):
             yield root, reach
+
+
+def writes(analysis: Analysis) -> Iterator[tuple[Root, Reach, bool]]:
+    """Yield the files that every rank writes, each once, where it is opened, and whether it holds a checkpoint."""
+    checkpoints = list(ungated(analysis, "checkpoint"))
+    files = list(ungated(analysis, "file", "append"))
+    opened = {handle for _, reach in checkpoints if (handle := _handle(reach)) is not None}
+    inside: dict[tuple[str, int], list[Reach]] = {}
+    for _, reach in files:
+        if (handle := _handle(reach)) is not None:
+            inside.setdefault(handle, []).append(reach)
+    yield from ((root, reach, True) for root, reach in checkpoints)
+    yield from ((root, reach, True) for root, reach in ungated(analysis, "moved") if holds_state(analysis, reach))
+    for root, reach in files:
+        at = (reach.call.path, reach.call.span[0])
+        if at not in opened and _handle(reach) is None:
+            yield root, reach, any(holds_state(analysis, one) for one in (reach, *inside.get(at, ())))
+
+
+def named_by_each(analysis: Analysis, *kinds: str) -> Iterator[tuple[Root, Reach]]:
+    """Yield effects of these kinds that every rank has on a path that it names for itself: after a clock, or random
+    numbers, and not after its rank."""
+    found: list[str] = []
+    for root, reach in analysis.reached(*kinds):
+        where = reach.call.where
+        by_chance = where is not None and taint(where) & (CLOCK | RANDOM) and not taint(where) & (RANK | IDENTITY)
+        if by_chance and root.is_shared(reach) and reach.everyone and not root.finds_done(reach):
+            if not any(path_of(reach).startswith(f"{folder}/") for folder in found):  # one finding a folder
+                yield root, reach
+            found.append(path_of(reach))
+
+
+def named(reach: Reach) -> str:
+    """Return what an effect is on, as the source names it; else what is called."""
+    for value in _values(reach.call.where):
+        if isinstance(value, Made) and value.cls == "file" and (path := shape_of(value)):
+            return repr(path)
+    return reach.call.target or reach.call.name.removeprefix("*.")
+
+
+def tested(reach: Reach) -> bool:
+    """Return whether a process looks for files on the way to an effect."""
+    return bool(reach.under & (FILES | SEEN))
+
+
+def _handle(reach: Reach) -> tuple[str, int] | None:
+    """Return where the file was opened that is written to; None if it is written by its name."""
+    for value in _values(reach.call.where):
+        if isinstance(value, Made) and value.cls == "file":
+            return value.path, value.line
+    return None
 
 
 def is_own(analysis: Analysis, reach: Reach) -> bool:
@@ -36,7 +123,8 @@ def is_own(analysis: Analysis, reach: Reach) -> bool:
     where = reach.call.where
     if where is not None and taint(where) & PRIVATE:
         return True
-    if where == Library("os.devnull") or path_of(reach).startswith(analysis.simulator.knowledge.private):
+    knowledge, path = analysis.simulator.knowledge, path_of(reach)
+    if where == Library("os.devnull") or path.startswith(knowledge.private) or path.endswith(knowledge.locks):
         return True
     return any(isinstance(one, Made) and one.cls.startswith(("io.", "tempfile.")) for one in _values(where))
 
@@ -47,6 +135,8 @@ def holds_state(analysis: Analysis, reach: Reach) -> bool:
     if reach.call.name.startswith(("json.", "yaml.")):
         return False
     shape = path_of(reach) if is_known(reach) else reach.call.target
+    if says("text", shape.rstrip("'\")")):
+        return False
     mode = reach.call.given.argument(1, "mode")
     is_text = reach.call.name in ("open", "io.open") and "b" not in (shape_of(mode) if mode is not None else "")
     return not is_text and (says("file", shape) or says("writer", reach.call.symbol.rpartition(".")[2]))
@@ -59,11 +149,6 @@ def _values(where: object) -> tuple[object, ...]:
 def path_of(reach: Reach) -> str:
     """Return what is known of the path of an effect; empty if it has none."""
     return shape_of(reach.call.where) if reach.call.where is not None else ""
-
-
-def differs(reach: Reach) -> bool:
-    """Return whether each rank names the path for itself: after the clock, or random numbers."""
-    return reach.call.where is not None and bool(taint(reach.call.where) & (CLOCK | RANDOM))
 
 
 def is_known(reach: Reach) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from allranks.check.program import Program
+from allranks.check.program import Program, condition
 from allranks.check.rule import Example, ProgramRule
 from allranks.findings import Finding
 
@@ -51,7 +51,7 @@ def step(x, y):
         dist.all_reduce(x)
 """,
             },
-            at=(5,),
+            at=(8,),
         ),
     )
     good = (
@@ -73,10 +73,6 @@ def step(x, y):
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
-        for parting in program.divergences():
-            if parting.cause == "order":
-                yield self.found(
-                    parting,
-                    f"ranks call the same collectives in different orders, depending on {parting.condition}",
-                    notes=parting.sides(),
-                )
+        for root, parted in program.divergences("order"):
+            message = f"ranks call the same collectives in different orders, depending on {condition(parted)}"
+            yield self.divergence(program, root, parted, message)

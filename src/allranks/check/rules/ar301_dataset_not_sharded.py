@@ -5,27 +5,32 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.knowledge.tables import load
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tables.data import LOADERS
-from allranks.check.tree.origins import reached
+from allranks.check.tree.origins import RANK_KINDS, function_called, origins, reached, values
+from allranks.check.tree.shares import unshared
 from allranks.check.tree.syntax import (
     asks_rank,
     bases_of,
     class_of,
+    function_of,
     given,
     has_stars,
     is_constant,
     keyword,
     name_of,
+    own,
     rank_guard,
     tail_of,
 )
 from allranks.check.tree.words import mentions, says
 from allranks.findings import Finding
 
+_WHOLE = "every process loads the whole data set: the loader has no distributed sampler"
 _BY_WORKER = "the data is split among the workers of a loader, and every process reads all of it"
+_DIVIDES = RANK_KINDS | {"size"}
 _OF_RANK = ("rank", "world", "process_index", "replica", "shard_id", "node")
 _STREAM = "Divide by rank first, then by worker: worker + rank * workers, of world * workers parts."
 _WRAPS = ("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "DistributedOptimizer")
@@ -40,8 +45,13 @@ class DatasetNotSharded(LocalRule):
     """
     ## What it does
     Finds a `DataLoader` that shuffles training data without a sampler, in a program that wraps its model for several
-    processes and in which nothing divides data. Also a stream that is divided among the workers of a loader
-    (`get_worker_info`), and not among the processes.
+    processes, and in which nothing divides data. If the program divides data, a loader that is left out is found:
+
+    - its sampler is made and not passed
+    - it is not prepared as others are
+    - its batch size is the share of one process, and its data is not
+
+    Also a stream that is divided among the workers of a loader (`get_worker_info`), and not among the processes.
 
     ## Why is this bad
     Every process reads the whole data set in an epoch.
@@ -63,7 +73,7 @@ class DatasetNotSharded(LocalRule):
     advice = "Give the loader sampler=DistributedSampler(dataset), and call set_epoch in the loop."
     words = ("DataLoader", "get_worker_info")
     nodes = (ast.Call,)
-    calls = (*LOADERS, "get_worker_info")
+    calls = (*load().signs["loaders"], "get_worker_info")
     bad = (
         Example(
             {
@@ -110,9 +120,12 @@ for batch in DataLoader([], batch_size=8):
             if _is_split_by_worker_only(node, file):
                 yield self.local(file, node, _BY_WORKER, advice=_STREAM)
             return
-        if not isinstance(node, ast.Call) or name_of(node, file) not in LOADERS or has_stars(node) or not node.args:
-            return
-        if any(word in file.text for word in _SPLITS):
+        if (
+            not isinstance(node, ast.Call)
+            or name_of(node, file) not in load().signs["loaders"]
+            or has_stars(node)
+            or not node.args
+        ):
             return
         sampler = keyword(node, "sampler")
         whole = sampler is None or tail_of(sampler) in ("RandomSampler", "SubsetRandomSampler")
@@ -123,29 +136,53 @@ for batch in DataLoader([], batch_size=8):
         named = [node.args[0], *(above.targets if isinstance(above, ast.Assign) else ())]
         shuffle = given(node, 2, "shuffle")
         trains = shuffle is None and any(mentions(one, "trains") for one in named)
-        if not (is_constant(shuffle, True) or trains) or rank_guard(node, file) is not None:
+        if (
+            not (is_constant(shuffle, True) or trains or mentions(shuffle, "trains"))
+            or rank_guard(node, file) is not None
+        ):
             return
-        if not any(mentions(one, "held_out") for one in named) and not says(file.path, "one_process"):
-            yield self.local(
-                file, node, "every process loads the whole data set: the loader has no distributed sampler"
-            )
+        function = function_of(node, file)
+        looks = says(file.path, "one_process") or (function is not None and says(function.name, "held_out"))
+        if any(mentions(one, "held_out") for one in named) or looks:
+            return
+        what = unshared(node, file) if any(word in file.text for word in _SPLITS) else _WHOLE
+        if what:
+            yield self.local(file, node, what)
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether its program wraps the model for several processes, learns, and divides no data."""
         path, facts = finding.place.path, program.facts
         if finding.message == _BY_WORKER:
             led = facts.says(path, *_WRAPS, "pl.Trainer", "L.Trainer")
-            return led and not facts.says(path, "ccelerat", "split_dataset", "webdataset", "process_index")
+            return led and not facts.says(path, "Accelerator(", "split_dataset", "webdataset")
+        if finding.message != _WHOLE:
+            return True
         return facts.says(path, *_WRAPS) and not facts.says(path, *_SPLITS)
 
 
 def _is_split_by_worker_only(asks: ast.Call, file: File) -> bool:
-    """Whether a data set asks for the worker of its loader, and nothing in its class for the rank."""
-    owner = class_of(asks, file)
-    if owner is None or not any(base.endswith("IterableDataset") for base in bases_of(owner, file)):
+    """Whether a data set asks for the worker of its loader, and nowhere for the rank."""
+    owner, function = class_of(asks, file), function_of(asks, file)
+    if owner is None or function is None or not any(base.endswith("IterableDataset") for base in bases_of(owner, file)):
         return False
-    made = [at for at in owner.body if getattr(at, "name", "") == "__init__"]
-    others = " ".join(ast.unparse(at) for at in owner.body if at not in made).lower()
-    splits = any(isinstance(at, ast.Attribute) and at.attr == "num_workers" for at in ast.walk(owner))
-    divided = any(word in ast.unparse(at) for at in made for word in ("::", "%", "shard(", "split"))
-    return splits and not divided and not any(word in others for word in _OF_RANK)
+    cuts = [at for at in own(function) if isinstance(at, ast.Subscript) and _is_cut_by_worker(at, file)]
+    if cuts:
+        return not any(origins(at, file) & _DIVIDES for at in cuts)
+    called = (function_called(at, file) for at in own(function) if isinstance(at, ast.Call))
+    around = [function, *(at for at in owner.body if _calls(at, function.name)), *filter(None, called)]
+    kept = [at for part in around for at in own(part) if isinstance(at, ast.Attribute) and isinstance(at.ctx, ast.Load)]
+    texts = [ast.unparse(one) for one in (*around, *(value for at in kept for value in values(at, file)))]
+    splits = any("num_workers" in text for text in texts)
+    return splits and not any(word in text.lower() for text in texts for word in (*_OF_RANK, "shard(", "split("))
+
+
+def _is_cut_by_worker(cut: ast.Subscript, file: File) -> bool:
+    """``files[info.id :: info.num_workers]``"""
+    part = cut.slice
+    if not isinstance(part, ast.Slice) or part.lower is None or part.step is None:
+        return False
+    return any(isinstance(at, ast.Attribute) and at.attr == "num_workers" for at in reached(part.step, file))
+
+
+def _calls(method: ast.AST, name: str) -> bool:
+    return any(isinstance(at, ast.Call) and tail_of(at) == name for at in own(method))

@@ -38,7 +38,8 @@ class MissingSetEpoch(LocalRule):
     is worse.
 
     ## Known problems
-    A `set_epoch` anywhere in the files of the program hides the fault. A program with one epoch loses nothing. If a
+    A `set_epoch` anywhere in the files of the program hides the fault (in all files, where a registry makes objects
+    by name). A program with one epoch loses nothing. If a
     setting decides whether the sampler shuffles, confidence is low.
 
     ## Use instead
@@ -115,6 +116,9 @@ def train(train_set, test_set, model):
         """Whether its program learns in epochs, and sets none."""
         path, facts = finding.place.path, program.facts
         if facts.says(path, "set_epoch(", "set_sampler_epoch", *_LEADERS):
+            return False
+        by_name = facts.says(path, ".build(", "import_module(", "instantiate(")
+        if by_name and any(".set_epoch(" in line for lines in facts.lines.values() for line in lines):
             return False
         if facts.says(path, *_LEARNS):
             return facts.says(path, "epoch")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.knowledge.tables import load
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tables.data import LOADERS
 from allranks.check.tree.origins import origins, reached, values
 from allranks.check.tree.syntax import function_of, given, is_constant, keyword, name_of, own
 from allranks.findings import Finding
@@ -50,7 +50,7 @@ class SamplerMisuse(LocalRule):
     advice = "Omit rank and num_replicas, or pass dist.get_rank() and dist.get_world_size()."
     words = ("DistributedSampler", "split_dataset_by_node")
     nodes = (ast.Call,)
-    calls = (*LOADERS, *_PLACES)
+    calls = (*load().signs["loaders"], *_PLACES)
     bad = (
         Example(
             {
@@ -87,7 +87,7 @@ loader = DataLoader(rows, sampler=sampler)
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call):
             return
-        if name_of(node, file) in LOADERS:
+        if name_of(node, file) in load().signs["loaders"]:
             if is_constant(keyword(node, "shuffle"), True) and _is_sampler(keyword(node, "sampler"), file):
                 yield self.local(file, node, "the loader gets a sampler and shuffle=True", cluster=_RAISES, advice=_ALL)
             elif _is_sampler(keyword(node, "batch_sampler"), file):
@@ -104,7 +104,7 @@ loader = DataLoader(rows, sampler=sampler)
             yield self.local(
                 file, node, f"the sampler's num_replicas, {ast.unparse(size)}, counts the GPUs of one host"
             )
-        elif "size" in number and counts & {"global", "local"}:
+        elif number == {"size"} and counts and counts <= {"global", "local"}:
             yield self.local(file, node, "the rank and the number of ranks are swapped")
         elif number == {"group"} and counts == {"size"} and size is not None and "group" not in ast.unparse(size):
             yield self.local(file, node, "the rank is that in a group, and the number of ranks that of all processes")

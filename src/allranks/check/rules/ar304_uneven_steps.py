@@ -7,28 +7,18 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
+from allranks.check.tree.origins import function_called, origins, reached
 from allranks.check.tree.splits import Split, split_at
-from allranks.check.tree.syntax import class_of, function_of, is_constant, keyword, own, tail_of
+from allranks.check.tree.syntax import class_of, function_of, is_constant, keyword, own, places_in, tail_of
 from allranks.check.tree.words import mentions, says
 from allranks.findings import Finding
 
 # Words of a function or file in which somebody has thought of the rest.
 _EVENED = (
-    *(
-        "drop_last",
-        "pad",
-        "truncat",
-        "min(",
-        "Join(",
-        "ceil(",
-        "total_size",
-        "repeat(",
-        "cycle(",
-        "while True",
-        " // jax",
-    ),
-    *("all_reduce", "all_gather", "gather_object", "infinite", "itertools.count", "forever"),
+    *("drop_last", "pad", "truncat", "min(", "Join(", "ceil(", "total_size", "repeat(", "cycle(", "while True"),
+    *(" // jax", "all_reduce", "all_gather", "gather_object", "infinite", "itertools.count", "forever"),
 )
 _OF_BUFFER = "each process has filled its own buffer: some have a batch more than others"
 _OF_DEVICES = "the last batch may be smaller, and cannot be divided among the devices"
@@ -42,7 +32,7 @@ class UnevenSteps(LocalRule):
 
     - a generator that keeps every N-th item (`i % world_size == rank`, `islice(it, rank, None, n)`) until its source
       ends
-    - a backward pass for each item of `files[rank::world]`
+    - backward passes in a loop over `files[rank::world]`, or over a loader of it
     - the last, smaller batch of a loader over the buffer that each process has filled, without `drop_last=True`
     - the last, smaller batch of `dataset.batch(n)` without `drop_remainder=True`, which JAX divides among devices
 
@@ -124,7 +114,7 @@ def train(train_step, state, source):
         function = function_of(node, file)
         if even or (function is not None and says(function.name, "held_out")):
             return
-        if _is_taken_by_steps(split, node, file):
+        if _is_taken_by_steps(split, node, file) and not _is_evened(split, file):
             yield self.local(file, node, "every N-th item goes to this process: some get one item more than others")
 
     def stands(self, finding: Finding, program: Program) -> bool:
@@ -137,6 +127,18 @@ def _around(node: ast.AST, file: File) -> str:
     """Return the text of the class around a node, or of its function; else of the file."""
     scope = class_of(node, file) or function_of(node, file)
     return "\n".join(file.lines[scope.lineno - 1 : scope.end_lineno]) if scope is not None else file.text
+
+
+def _is_evened(split: Split, file: File) -> bool:
+    """Whether what is divided was cut before to a multiple of the processes, here or in a function that made it."""
+    made = list(reached(split.source, file))
+    part = split.node.slice if isinstance(split.node, ast.Subscript) else None
+    step = ast.unparse(part.step) if isinstance(part, ast.Slice) and part.step is not None else "?"
+    called = [function_called(at, file) for one in made for at in walk(one) if isinstance(at, ast.Call)]
+    made += [at for one in called if one is not None for at in own(one) if isinstance(at, ast.Return)]
+    cuts = (at.slice for one in made for at in walk(one) if isinstance(at, ast.Subscript))
+    ends = [cut.upper for cut in cuts if isinstance(cut, ast.Slice) and cut.upper is not None]
+    return any("size" in origins(end, file) or step in ast.unparse(end) for end in ends)
 
 
 def _last_batch(call: ast.Call, file: File) -> str:
@@ -160,9 +162,14 @@ def _is_taken_by_steps(split: Split, node: ast.AST, file: File) -> bool:
     nodes = own(function or file.tree)
     owner = class_of(node, file)
     samples = owner is not None and function is not None and function.name in ("__iter__", "__init__", "_get_indices")
-    if split.how == "modulo" or (split.how == "stride" and (samples or isinstance(node, ast.Call))):
-        return samples or any(isinstance(at, ast.Yield) for at in nodes)
-    above = next(file.parents(node), None)
-    names = {ast.unparse(one) for one in above.targets} if isinstance(above, ast.Assign) else {ast.unparse(node)}
-    loops = [at for at in nodes if isinstance(at, ast.For) and ast.unparse(at.iter) in names]
+    dealt = split.how == "modulo" or (split.how == "stride" and (samples or isinstance(node, ast.Call)))
+    if dealt and (samples or any(isinstance(at, ast.Yield) for at in nodes)):
+        return True
+    names = {ast.unparse(node)}
+    for at in (at for at in nodes if isinstance(at, ast.Assign)):
+        if any(inner is node for inner in walk(at.value)) or names & places_in(at.value):
+            names |= {ast.unparse(one) for one in at.targets}
+    loops = [
+        at for at in nodes if isinstance(at, ast.For) and (names & places_in(at.iter) or ast.unparse(at.iter) in names)
+    ]
     return any(isinstance(at, ast.Call) and tail_of(at) == "backward" for loop in loops for at in own(loop))

@@ -10,7 +10,7 @@ from allranks.check.sources.source import File
 from allranks.check.tree.origins import origins
 from allranks.check.tree.splits import handed_at, split_at
 from allranks.check.tree.syntax import function_of, given, name_of, tail_of, words_of
-from allranks.check.tree.words import parts, says
+from allranks.check.tree.words import mentions, parts, says
 from allranks.findings import Finding
 
 # Call -> position and keyword of the rank that it takes.
@@ -26,6 +26,8 @@ _LOCAL = ("local_rank", "LOCAL_RANK", "local_process_index")
 _SIZES_OF_JOB = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_NPROCS", "OMPI_COMM_WORLD_SIZE", "hvd.size()")
 _OF_NODE = ("local_world", "local_size", "device_count", "per_node", "num_gpus", "n_gpu", "ngpus", "nproc")
 _SEEDERS = ("seed", "manual_seed", "manual_seed_all", "set_seed", "seed_everything", "set_random_seed")
+# What makes a seed differ between processes.
+_APART = frozenset({"local", "global", "node", "group", "random", "clock", "identity"})
 _SEEDED = (
     "Processes with the same place on different nodes draw the same: their data and environments repeat each other.",
     "Add the rank in the job to the seed.",
@@ -108,7 +110,7 @@ files = sorted(os.listdir("/local"))[local_rank :: int(os.environ["LOCAL_WORLD_S
                 yield self.local(file, node, f"the rank on the node is kept as {ast.unparse(node.targets[0])}")
             return
         if (seed := _seed_of(node)) is not None:
-            if origins(seed, file) & {"local", "global", "node", "group"} == {"local"} and not _is_within_node(seed):
+            if origins(seed, file) & _APART == {"local"} and not _is_within_node(seed):
                 what = "the rank on the node is added to a seed"
                 yield self.local(file, node, what, cluster=_SEEDED[0], advice=_SEEDED[1])
             return
@@ -118,7 +120,8 @@ files = sorted(os.listdir("/local"))[local_rank :: int(os.environ["LOCAL_WORLD_S
                 yield self.local(file, node, f"{tail_of(node)} gets the rank on the node as the rank in the job")
             return
         split = split_at(node, file) or (handed_at(node, file) if says(tail_of(node), "reads") else None)
-        if split is not None and origins(split.rank, file) == {"local"} and not _is_within_node(node):
+        cuts_data = split is not None and (split.how != "call" or mentions(split.source, "rows"))
+        if split is not None and cuts_data and origins(split.rank, file) == {"local"} and not _is_within_node(node):
             yield self.local(file, node, f"{ast.unparse(split.source)} is split by the rank on the node")
 
 
@@ -142,7 +145,9 @@ def _is_kept_as_rank(assign: ast.Assign, file: File) -> bool:
     name = target.slice.value if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) else ""
     if (name or tail_of(target)) not in ("rank", "RANK", "global_rank", "world_rank"):
         return False
-    asks = any(word in file.text for word in _SIZES_OF_JOB)
+    asks = any(word in file.text for word in _SIZES_OF_JOB) and (
+        tail_of(target) != "rank" or "global_rank" not in file.text
+    )
     return origins(assign.value, file) == {"local"} and asks and "else" not in ast.unparse(assign.value)
 
 

@@ -7,16 +7,18 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import RANK_KINDS, origins
-from allranks.check.tree.splits import handed_at, split_at
+from allranks.check.tree.draws import draws_apart, is_own, is_seeded
+from allranks.check.tree.origins import reached
+from allranks.check.tree.splits import handed_at, split_at, splits
 from allranks.check.tree.syntax import (
-    arguments,
     bases_of,
     calls_of,
     class_of,
     function_of,
     given,
+    inside,
     is_constant,
     keyword,
     name_of,
@@ -26,24 +28,16 @@ from allranks.check.tree.syntax import (
 from allranks.check.tree.words import mentions, says
 from allranks.findings import Finding
 
-_SHUFFLES = ("random.shuffle", "numpy.random.shuffle", "numpy.random.permutation", "torch.randperm", "random.sample")
 # Call -> where it takes what makes it the same everywhere.
 _DRAWS = {
     "torch.utils.data.random_split": (2, "generator"),
     "sklearn.model_selection.train_test_split": (99, "random_state"),
 }
 _SAMPLERS = ("torch.utils.data.DistributedSampler", "DistributedSampler")
-_OWN = RANK_KINDS | {"clock", "random", "identity"}
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEALS = ("DistributedSampler", "Accelerator(", "pl.Trainer", "L.Trainer", "lightning", "prepare_data_loader")
 _SEEDS = (
-    "seed(",
-    "seed =",
-    "seed_everything",
-    "set_seed",
-    "seed_all",
-    "random_seed",
-    "RandomState(",
-    "fix_random",
+    *("seed(", "seed =", "seed_everything", "set_seed", "seed_all", "random_seed", "RandomState(", "fix_random"),
     "init_seeds",
 )
 
@@ -72,7 +66,7 @@ class RankDivergentShuffle(LocalRule):
     code, name, severity, row = "AR308", "rank-divergent-shuffle", "error", "data"
     cluster = "Each process takes its part of another order: some items are read several times, others never."
     advice = "Shuffle with a generator whose seed all processes share, or shuffle on rank 0 and broadcast."
-    words = ("shuffle", "permutation", "randperm", "random_split", "train_test_split", "Sampler")
+    words = ("shuffle", "permutation", "randperm", "random_split", "train_test_split", "Sampler", "list_files")
     nodes = (ast.Call,)
     whole = True
     bad = (
@@ -118,26 +112,21 @@ sampler = DistributedSampler(mine, seed=1234)
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call):
             return
-        name = name_of(node, file)
-        if name in _SAMPLERS or (tail_of(node).endswith("Sampler") and keyword(node, "rank") is not None):
-            seed = keyword(node, "seed")
-            if seed is not None and origins(seed, file) & _OWN and "group" not in origins(seed, file):
-                yield self.local(file, node, "the seed of the sampler differs from process to process")
+        name, seed = name_of(node, file), keyword(node, "seed")
+        if seed is not None and is_own(seed, file) and _deals(node, file):
+            yield self.local(file, node, f"the seed of {tail_of(node)} differs from process to process")
         elif name in _DRAWS:
             drawn = given(node, *_DRAWS[name]) is None and not is_constant(keyword(node, "shuffle"), False)
-            if drawn and not _is_seeded(node, file):
+            if drawn and not is_seeded(node, file):
                 yield self.local(file, node, f"{tail_of(node)} draws {_BY_ITSELF}")
-        elif (
-            name in _SHUFFLES
-            and node.args
-            and not origins(node.args[0], file) & RANK_KINDS
-            and not _is_seeded(node, file)
-        ):
-            data = ast.unparse(node.args[0])
-            if keyword(node, "generator") is None and (split := _split_below(node, data, file)) is not None:
+        elif node.args and (apart := _lists_at_random(node) or draws_apart(node, file)):
+            if splits(_shuffled(node), file):
+                return
+            data = ast.unparse(_shuffled(node))
+            if (split := _split_below(node, data, file)) is not None:
                 what = f"each process shuffles {data} by itself, and line {split} splits it by rank"
                 yield self.local(file, node, what)
-            elif keyword(node, "generator") is None and _makes_dataset(node, file):
+            elif apart == "unseeded" and _makes_dataset(node, file):
                 yield self.local(file, node, f"{data} is shuffled {_BY_ITSELF}")
 
     def stands(self, finding: Finding, program: Program) -> bool:
@@ -154,13 +143,25 @@ sampler = DistributedSampler(mine, seed=1234)
 _BY_ITSELF = "by a rank-local random state, and the data is divided by number"
 
 
-def _is_seeded(draw: ast.Call, file: File) -> bool:
-    """Whether the last seed above in the function, or else one of the file, is not this process' own."""
-    seeds = [at for word, found in calls_of(file).items() if "seed" in word for at in found]
-    function = function_of(draw, file)
-    above = [at for at in seeds if at.lineno < draw.lineno and function_of(at, file) is function]
-    last = [max(above, key=lambda at: at.lineno)] if above and function is not None else seeds
-    return any(not any(origins(one, file) & _OWN for one in arguments(at)) for at in last)
+def _lists_at_random(call: ast.Call) -> str:
+    """Return ``generator`` for ``tf.data.Dataset.list_files``, which shuffles unless it is told not to."""
+    fixed = is_constant(keyword(call, "shuffle"), False) or keyword(call, "seed") is not None
+    return "generator" if tail_of(call) == "list_files" and not fixed else ""
+
+
+def _deals(call: ast.Call, file: File) -> bool:
+    """Whether a call makes a sampler, or a part of data for a rank, from a seed."""
+    samples = tail_of(call).endswith("Sampler") and (
+        name_of(call, file) in _SAMPLERS or keyword(call, "rank") is not None
+    )
+    return samples or handed_at(call, file) is not None
+
+
+def _shuffled(draw: ast.Call) -> ast.expr:
+    """Return what a call shuffles: ``files`` of ``files.shuffle(100)`` in a pipeline, else its first argument."""
+    if isinstance(draw.func, ast.Attribute) and isinstance(draw.args[0], ast.Constant):
+        return draw.func.value
+    return draw.args[0]
 
 
 def _split_below(shuffle: ast.Call, data: str, file: File) -> int | None:
@@ -171,9 +172,20 @@ def _split_below(shuffle: ast.Call, data: str, file: File) -> int | None:
         return None
     names = {data, *(ast.unparse(one) for one in (above.targets if isinstance(above, ast.Assign) else ()))}
     for at in own(scope):
-        split = split_at(at, file) or handed_at(at, file) if getattr(at, "lineno", 0) > shuffle.lineno else None
-        if split is not None and any(name in ast.unparse(split.source) for name in names):
+        split = split_at(at, file) or handed_at(at, file) if getattr(at, "lineno", 0) >= shuffle.lineno else None
+        if split is None or at is shuffle:
+            continue
+        made = [split.source, *(one for one in reached(split.source, file) if isinstance(scope, _FUNCTIONS))]
+        if any(inner is shuffle for one in made for inner in walk(one)) or any(
+            name in ast.unparse(split.source) for name in names
+        ):
             return getattr(at, "lineno", None)
+    returned = isinstance(scope, _FUNCTIONS) and any(isinstance(p, ast.Return) for p, _ in inside(shuffle, file))
+    for call in calls_of(file).get(scope.name, ()) if returned and isinstance(scope, _FUNCTIONS) else ():
+        around = function_of(call, file)
+        for split in splits(around, file) if around is not None else ():
+            if any(inner is call for one in reached(split.source, file) for inner in walk(one)):
+                return getattr(split.node, "lineno", None)
     return None
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import values
-from allranks.check.tree.splits import deals_held_out
+from allranks.check.tree.splits import deals_held_out, splits
 from allranks.check.tree.syntax import (
     calls_of,
     class_of,
@@ -28,7 +29,6 @@ from allranks.findings import Finding, Note
 
 _LOGGED = "the value of this process' part is logged as that of all data"
 _STEPS = ("validation_step", "test_step", "on_validation_epoch_end", "validation_epoch_end", "test_epoch_end")
-_SEVERAL = ("strategy", "ddp", "num_nodes", "devices=", "gpus=", "torchrun", "LOCAL_RANK")
 _ELSEWHERE = ", which other files divide"
 _DEALS = ("DistributedSampler", "prepare(", "setup_dataloaders")
 _REDUCES = ("all_reduce(", "all_gather", "gather_for_metrics", "reduce_", "allreduce", ".reduce(", "gather(")
@@ -62,7 +62,15 @@ class MetricNotReduced(LocalRule):
     code, name, severity, row = "AR310", "metric-not-reduced", "warning", "data"
     cluster = "The score is that of 1/N of the data; if each process decides by its own, some stop and others continue."
     advice = "all_reduce the sum and the count before dividing; with Lightning, log with sync_dist=True."
-    words = ("DistributedSampler", "validation_step", "test_step", "_epoch_end", "setup_dataloaders", "loader")
+    words = (
+        "DistributedSampler",
+        "validation_step",
+        "test_step",
+        "_epoch_end",
+        "setup_dataloaders",
+        "loader",
+        "process_index",
+    )
     nodes = (ast.Call, ast.FunctionDef)
     calls = ("log", "log_dict")
     bad = (
@@ -137,17 +145,23 @@ pl.Trainer(devices=8, strategy="ddp").fit(Model())
                 notes = [Note("so is this", file.place(other)) for other in logs[1:]]
                 yield self.finding(file.place(node), file.symbol(node), _LOGGED, notes=notes)
         elif isinstance(node, ast.FunctionDef) and (mean := _mean(node, file)) is not None:
-            what = f"{node.name} averages this process' part of the data"
-            yield self.finding(
-                file.place(mean), file.symbol(mean), what if deals_held_out(file) else f"{what}{_ELSEWHERE}"
-            )
+            found = self.local(file, mean, f"{node.name} averages this process' part of the data")
+            here = deals_held_out(file) or bool(splits(node, file))
+            yield found if here else replace(found, message=f"{found.message}{_ELSEWHERE}")
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether what Lightning logs is logged by several processes."""
         path, facts = finding.place.path, program.facts
         if finding.message.endswith(_ELSEWHERE):
-            return facts.says(path, *_DEALS) and not facts.says(path, *_REDUCES)
+            lines = (line for one in facts.around(path) for line in facts.lines[one])
+            return any(map(_deals, lines)) and not facts.says(path, *_REDUCES)
         return finding.message != _LOGGED or path in facts.by_trainer
+
+
+def _deals(line: str) -> bool:
+    """Whether a line divides held-out data: a sampler in order, or one that is named so."""
+    dealt = next((line.partition(word)[2] for word in _DEALS if word in line), "")
+    return "shuffle=False" in dealt or says(dealt, "held_out")
 
 
 def _is_unsynced(call: ast.AST, file: File) -> bool:
@@ -188,7 +202,8 @@ def _mean(function: ast.FunctionDef, file: File) -> ast.AST | None:
     if "backward(" in text or _agrees(function) or any(rank_guard(c, file) for c in calls):
         return None
     for loop in (at for at in own(function) if isinstance(at, ast.For)):
-        over = mentions(loop.iter, "held_out") or (mentions(loop.iter, "loader") and says(function.name, "held_out"))
+        of_function = says(function.name, "held_out") and (mentions(loop.iter, "loader") or splits(loop.iter, file))
+        over = mentions(loop.iter, "held_out") or of_function
         if not over or rank_guard(loop, file) is not None or mentions(loop.iter, "trains"):
             continue
         names = {place for at in nodes_in(loop.body) for place in _filled(at)}

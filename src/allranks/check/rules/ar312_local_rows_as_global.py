@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import function_called, reached
+from allranks.check.tree.origins import function_called, reached, values
 from allranks.check.tree.splits import split_at, splits
 from allranks.check.tree.syntax import given, name_of, own
 from allranks.findings import Finding
@@ -90,8 +90,9 @@ def put(batch, sharding):
                 yield self.local(file, node, "the global shape is given as the shape of this process' rows")
         elif name_of(node, file) in _PUTS and len(node.args) + len(node.keywords) >= 2:
             rows, target = node.args[0] if node.args else None, given(node, 1, "device")
-            places = [ast.unparse(one) for one in reached(target, file)] if target is not None else ["device"]
-            stays_here = any("device" in place or "cpu" in place for place in places)
+            places = [ast.unparse(one) for one in (target, *values(target, file))] if target is not None else ["device"]
+            spans = any("sharding" in place.lower() for place in places)
+            stays_here = not spans and any("device" in place or "cpu" in place for place in places)
             if rows is not None and not stays_here and _is_part(rows, file):
                 yield self.local(file, node, f"{ast.unparse(rows)} holds this process' rows only")
 

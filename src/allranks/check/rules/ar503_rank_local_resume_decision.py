@@ -9,43 +9,20 @@ from dataclasses import replace
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import reached
-from allranks.check.tree.syntax import distributed, function_of, inside, leaves, own, rank_guard, tail_of
+from allranks.check.tree.handovers import is_handed
+from allranks.check.tree.origins import function_called, reached
+from allranks.check.tree.syntax import EVIDENCE, function_of, inside, leaves, name_of, own, rank_guard, tail_of
 from allranks.check.tree.words import mentions, says
 from allranks.findings import Finding
 
-_LOADS = ("load", "load_checkpoint", "restore", "load_state", "load_state_dict", "load_from_checkpoint", "load_file")
-_EXISTS = (
-    "exists",
-    "isfile",
-    "isdir",
-    "is_file",
-    "is_dir",
-    "listdir",
-    "glob",
-    "iterdir",
-    "latest_step",
-    "get_last_checkpoint",
+_LOADS = (
+    *("load", "load_checkpoint", "restore", "load_state", "load_state_dict", "load_from_checkpoint", "load_file"),
+    *("from_bytes", "deserialize", "tree_deserialise_leaves", "msgpack_restore"),
 )
+_EXISTS = ("exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "iterdir", "get_last_checkpoint")
+_LISTS = ("listdir", "glob", "iterdir")
 # What all processes get alike, or wait for.
-_AGREES = (
-    "broadcast",
-    "barrier",
-    "wait_for_everyone",
-    "sync_global_devices",
-    "all_gather",
-    "any(",
-    "raise ",
-    "allranks",
-)
-_SEVERAL = (
-    "init_process_group",
-    "jax.distributed",
-    "Accelerator(",
-    "init_distributed",
-    "DistributedDataParallel",
-    "pmap",
-)
+_AGREES = ("broadcast", "barrier", "wait_for_everyone", "sync_global_devices", "all_gather", "any(", "allranks")
 
 
 class RankLocalResumeDecision(LocalRule):
@@ -62,7 +39,8 @@ class RankLocalResumeDecision(LocalRule):
     steps. The learning rate or the end of the run differs by rank.
 
     ## Known problems
-    On an idle shared file system all processes find the same. Confidence is low where nothing mentions several nodes.
+    On an idle shared file system all processes find the same. Confidence is low where nothing mentions several nodes,
+    and for a path that the user has given.
     A function that waits for the others, broadcasts, or raises if there is no file, is not reported.
 
     ## Use instead
@@ -73,7 +51,7 @@ class RankLocalResumeDecision(LocalRule):
     of_nodes = True
     cluster = "Some ranks resume and others start from nothing, or from another step, and train on together."
     advice = "Let rank 0 decide and broadcast the path or None; raise on a rank that cannot read it."
-    words = ("exists", "isfile", "is_file", "isdir", "listdir", "glob", "latest_step", "get_last_checkpoint")
+    words = ("exists", "isfile", "is_file", "isdir", "listdir", "glob", "latest", "last", "resume")
     nodes = (ast.If,)
     bad = (
         Example(
@@ -116,26 +94,29 @@ def main(model):
     )
 
     def applies(self, file: File) -> bool:
-        return not file.is_test and distributed(file) and not says(file.path, "one_process")
+        return not file.is_test and not says(file.path, "one_process")
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.If):
             return
         function = function_of(node, file)
         lines = file.lines[function.lineno - 1 : function.end_lineno] if function is not None else file.lines
-        if any(word in line for line in lines for word in _AGREES) or not _resumes(node, file):
+        if any(word in line for line in lines for word in _AGREES) or any(
+            isinstance(at, ast.Raise) for at in own(node)
+        ):
             return
-        if rank_guard(node, file) is not None or not _tests_for_file(node.test, file):
+        if not _resumes(node, file):
+            return
+        if rank_guard(node, file) is not None or not _is_presence(node.test) or not _tests_for_file(node.test, file):
             return
         if not any(isinstance(at, ast.If) and _tests_for_file(at.test, file) for at, _ in inside(node, file)):
             found = self.local(file, node.test, "each process decides by its own files whether it resumes")
-            named = " ".join(ast.unparse(one) for one in reached(node.test, file))
-            told = "args." in named and not says(named, "latest")  # a user has named the file
-            yield replace(found, confidence="low") if told else found
+            sure = _is_found(node.test, file) and not is_handed(node.test, file)
+            yield found if sure else replace(found, confidence="low")
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether its program runs as several processes."""
-        return program.facts.says(finding.place.path, *_SEVERAL)
+        return program.facts.says(finding.place.path, *EVIDENCE)
 
 
 def _resumes(branch: ast.If, file: File) -> bool:
@@ -144,13 +125,47 @@ def _resumes(branch: ast.If, file: File) -> bool:
     if leaves(branch.body):  # if not os.path.exists(path): return
         every = own(function_of(branch, file) or file.tree)
         block = [at for at in every if getattr(at, "lineno", 0) > (branch.end_lineno or 0)]
-    loads = any(isinstance(at, ast.Call) and tail_of(at) in _LOADS for part in block for at in ast.walk(part))
-    return loads and any(word in ast.unparse(part) for part in block for word in ("optim", "epoch"))
+    calls = (at for part in block for at in ast.walk(part) if isinstance(at, ast.Call) and tail_of(at) in _LOADS)
+    loads = any(not name_of(at, file).startswith(("json.", "yaml.")) for at in calls)
+    return loads and (_is_resume(branch, file) or any(mentions(part, "progress") for part in block))
+
+
+def _is_resume(node: ast.AST, file: File) -> bool:
+    """Whether the function around a node is called like what resumes."""
+    function = function_of(node, file)
+    return function is not None and says(function.name, "resumes")
+
+
+def _is_presence(test: ast.expr) -> bool:
+    """Whether a condition asks whether something is there: by its truth, or against None, 0 or -1."""
+    if isinstance(test, ast.BoolOp):
+        return any(map(_is_presence, test.values))
+    others = test.comparators if isinstance(test, ast.Compare) else []
+    return all(isinstance(one, ast.Constant | ast.UnaryOp) for one in others)
+
+
+def _asked(test: ast.expr, file: File) -> Iterator[ast.Call]:
+    """Yield the calls that a condition depends on, and those of the functions of the file that these run."""
+    for at in (at for one in reached(test, file) for at in ast.walk(one) if isinstance(at, ast.Call)):
+        yield at
+        function = function_called(at, file)
+        yield from (inner for inner in own(function) if isinstance(inner, ast.Call)) if function is not None else ()
 
 
 def _tests_for_file(test: ast.expr, file: File) -> bool:
     """Whether a condition asks whether a checkpoint is there."""
-    calls = [at for one in reached(test, file) for at in ast.walk(one) if isinstance(at, ast.Call)]
-    asks = any(tail_of(at) in _EXISTS for at in calls)
+    calls = list(_asked(test, file))
+    asks = any(tail_of(at) in _EXISTS or (says(tail_of(at), "latest") and at.args) for at in calls)
     named = [test, *calls, *(one for at in calls for given in at.args for one in reached(given, file))]
-    return asks and any(mentions(one, "checkpoint", "latest") for one in named)
+    return asks and (_is_resume(test, file) or any(mentions(one, "checkpoint", "latest") for one in named))
+
+
+def _is_found(test: ast.expr, file: File) -> bool:
+    """Whether the program itself looks for the file: a listing, the latest one, or a name that stands in the program.
+    Of a path that its user has given, it is likely that it is there for all."""
+    calls = list(_asked(test, file))
+    named = [test, *(one for at in calls for given in at.args for one in reached(given, file))]
+    lists = any(tail_of(at) in _LISTS for at in calls)
+    texts = (at.value for one in named for at in ast.walk(one) if isinstance(at, ast.Constant))
+    latest = any(mentions(one, "latest") for one in named) or any("." in str(text) for text in texts)
+    return latest or (lists and _is_resume(test, file))

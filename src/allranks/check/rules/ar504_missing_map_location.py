@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
+from allranks.check.tree.origins import values
 from allranks.check.tree.syntax import (
     asks_rank,
     calls_of,
     function_of,
     given,
     has_stars,
+    inside,
     keyword,
     name_of,
     own,
@@ -114,6 +116,8 @@ def resume(model, optimizer, path, pretrained):
             return
         if isinstance(path, ast.Call) and tail_of(path) not in _PATHS:
             return  # what fetches published weights
+        if _is_chosen(node, file) or _is_published(node, file):
+            return
         if rank_guard(node, file) is not None or _saves_from_cpu(file) or not _restores(node, file):
             return
         whole = file.place(node)
@@ -125,6 +129,23 @@ def resume(model, optimizer, path, pretrained):
         """Whether its program gives each process a GPU."""
         path, facts = finding.place.path, program.facts
         return facts.says(path, *_SEVERAL) and facts.says(path, "cuda", "nccl", "accelerator")
+
+
+def _is_chosen(load: ast.Call, file: File) -> bool:
+    """Whether another branch loads the same file with a map_location: this one is for a process that has no GPU bound,
+    or that has no choice."""
+    branches = [parent for parent, _ in inside(load, file) if isinstance(parent, ast.If | ast.IfExp)]
+    arms = [at for branch in branches if "cuda" not in ast.unparse(branch.test) for at in ast.walk(branch)]
+    others = (at for at in arms if isinstance(at, ast.Call) and tail_of(at) == "load" and at.args)
+    path = ast.unparse(load.args[0])
+    return any(ast.unparse(at.args[0]) == path and given(at, 1, "map_location") is not None for at in others)
+
+
+def _is_published(load: ast.Call, file: File) -> bool:
+    """Whether it fills a model that a library makes with or without its published weights."""
+    above = next(file.parents(load), None)
+    model = above.func.value if isinstance(above, ast.Call) and isinstance(above.func, ast.Attribute) else None
+    return model is not None and any("pretrained" in ast.unparse(one) for one in values(model, file))
 
 
 def _is_beside(path: ast.expr) -> bool:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.knowledge.tables import read
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tables.backend import JAX_ARRAYS, JAX_JOINS, JAX_STARTERS
 from allranks.check.tree.earlier import earlier
 from allranks.check.tree.syntax import function_of, name_of, nodes_in
 from allranks.findings import Finding, Note
 
 _PLAIN = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Assert)
+_TABLE = read("backend.toml")
+_JOINS = "jax.distributed.initialize"
 
 
 class InitAfterBackend(LocalRule):
@@ -41,7 +43,7 @@ class InitAfterBackend(LocalRule):
     advice = "Move jax.distributed.initialize() above everything that uses a device of JAX or makes an array."
     words = ("distributed",)
     nodes = (ast.Call,)
-    calls = (JAX_JOINS,)
+    calls = (_JOINS,)
     bad = (
         Example(
             {
@@ -84,17 +86,17 @@ main()
         return not file.is_test
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        if not isinstance(node, ast.Call) or name_of(node, file) != JAX_JOINS:
+        if not isinstance(node, ast.Call) or name_of(node, file) != _JOINS:
             return
         first = earlier(node, file, lambda call: _starts(call, file))
         if first is None and function_of(node, file) is not None:
             top = [at for at in file.tree.body if isinstance(at, _PLAIN) and at.lineno < node.lineno]
             first = next((at for at in nodes_in(top) if isinstance(at, ast.Call) and _starts(at, file)), None)
         if first is not None:
-            what = f"{JAX_JOINS}() comes after {name_of(first, file)}(), which has started the backend"
+            what = f"{_JOINS}() comes after {name_of(first, file)}(), which has started the backend"
             notes = [Note("the backend starts here", file.place(first))]
             yield self.finding(file.place(node), file.symbol(node), what, notes=notes)
 
 
 def _starts(call: ast.Call, file: File) -> bool:
-    return name_of(call, file) in JAX_STARTERS | JAX_ARRAYS
+    return name_of(call, file) in {*_TABLE["jax_starters"], *_TABLE["jax_arrays"]}

@@ -5,14 +5,21 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.knowledge.tables import read
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tables.backend import AT_JOINING, READ_BY
 from allranks.check.tree.earlier import earlier
 from allranks.check.tree.syntax import name_of
 from allranks.findings import Finding, Note
 from allranks.names.variables import NAMES
 
+_TABLE = read("backend.toml")
+_JAX = (*_TABLE["jax_starters"], *_TABLE["jax_arrays"])
+_READ = {
+    variable: (frozenset(_JAX if row["by"] == "jax" else row["by"]), row["why"])
+    for row in _TABLE["read"]
+    for variable in row["variables"]
+}
 _STARTS_OTHERS = ("subprocess", "Popen", "spawn(", "init_method", "store=")
 
 
@@ -79,10 +86,10 @@ print(jax.devices())
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         name, why = _variable(node, file), ""
         reader: ast.AST | None = None
-        if name in NAMES["JAX_"] and name not in AT_JOINING and name.lower() not in file.text:
+        if name in NAMES["JAX_"] and name not in _TABLE["jax_at_joining"] and name.lower() not in file.text:
             reader, why = _import_above(node, file), "JAX reads it when it is imported"
-        elif name in READ_BY:
-            calls, why = READ_BY[name]
+        elif (read_by := _READ.get(name) or _READ.get(f"{name.partition('_')[0]}_*")) is not None:
+            calls, why = read_by
             reader = earlier(node, file, lambda at: name_of(at, file) in calls)
         if reader is not None and not ("host_platform_device_count" in file.text and name.startswith("JAX_PLATFORM")):
             notes = [Note("read here", file.place(reader))]

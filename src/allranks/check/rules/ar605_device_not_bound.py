@@ -17,20 +17,21 @@ _JOINS = (_JOIN, "deepspeed.init_distributed")
 _MEETS = ("barrier", "synchronize", "all_reduce", "broadcast", "all_gather", "broadcast_object_list")
 # Words of a project in which something gives each process its GPU, or has no GPU.
 _BINDING = (
-    *(
-        "set_device",
-        "device_id=",
-        "device_id =",
-        "VISIBLE_DEVICES",
-        "set_gpu_device",
-        "cuda.device(",
-        "deepspeed",
-        "accelerate",
-    ),
-    *("lightning", "import ray", "from ray", "colossalai", "composer", "mmengine", "mmcv", "import jax", "get_device("),
+    *("set_device", "device_id=", "device_id =", "VISIBLE_DEVICES", "set_gpu_device", "cuda.device(", "deepspeed"),
+    *("accelerate", "lightning", "import ray", "from ray", "colossalai", "composer", "mmengine", "mmcv"),
+    *("import jax", "get_device("),
 )
 # Each tensor goes to a GPU by its number: mostly nothing is left that takes the current one.
-_BY_NUMBER = ("device_ids=[rank", "device_ids=[local", "device_ids=[gpu", "device_ids=[self", "f'cuda:{", 'f"cuda:{')
+_BY_NUMBER = (
+    "device_ids=[rank",
+    "device_ids=[local",
+    "device_ids=[gpu",
+    "device_ids=[self",
+    'device("cuda", ',
+    "device('cuda', ",
+    "f'cuda:{",
+    'f"cuda:{',
+)
 _STARTS = ("spawn(", "start_processes", "Process(", "--nproc_per_node", "--nproc-per-node")
 _UNBOUND = "an NCCL process group is made, and no GPU is bound to the process"
 _IN_JOB = "the rank in the job is used as the number of a GPU of this host"
@@ -56,7 +57,8 @@ class DeviceNotBound(LocalRule):
     detected", or a hang in the first barrier. With the rank in the job as the device, the second host has no such GPU.
 
     ## Known problems
-    A device that the launch command binds (`CUDA_VISIBLE_DEVICES` for each process) is not seen.
+    A device that the launch command binds (`CUDA_VISIBLE_DEVICES` for each process) is not seen. The rank in the job as
+    number of a GPU is reported where something mentions several nodes, or the local rank.
 
     ## Use instead
     `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before `init_process_group`. Or `device_id=` in it, if
@@ -92,7 +94,8 @@ import torch.distributed as dist
 
 dist.init_process_group("nccl")
 torch.cuda.set_device(dist.get_rank())
-"""
+""",
+                "run.sh": "torchrun --nnodes=4 --nproc-per-node=8 train.py\n",
             },
             at=(5,),
         ),
@@ -133,16 +136,26 @@ model = DistributedDataParallel(torch.nn.Linear(2, 2).to(device))
             notes = [Note("the processes are joined here", file.place(node))]
             message = f"{tail_of(early)} is called before a GPU is bound to the process"
             yield self.finding(file.place(early), file.symbol(early), message, notes=notes)
-        elif name_of(node, file) == _JOIN and not any(word in file.text for word in (*_BINDING, *_BY_NUMBER)):
+        elif (
+            name_of(node, file) == _JOIN
+            and not any(map(_binds, file.lines))
+            and not any(word in file.text for word in _BY_NUMBER)
+        ):
             yield self.local(file, node, _UNBOUND)
 
     def stands(self, finding: Finding, program: Program) -> bool:
         """Whether nothing else of its program binds a GPU, or it may run on several hosts."""
         path, facts = finding.place.path, program.facts
         if finding.advice == _LOCAL_RANK:
-            return not facts.one_host
+            return not facts.one_host and (facts.several_nodes or facts.says(path, "LOCAL_RANK", "local_rank"))
         wraps = facts.says(path, "DistributedDataParallel", "DDP(", "__main__")
-        return bool(finding.notes) or (wraps and not facts.says(path, *_BINDING))
+        lines = (line for one in facts.around(path) for line in facts.lines[one])
+        return bool(finding.notes) or (wraps and not any(map(_binds, lines)))
+
+
+def _binds(line: str) -> bool:
+    """Whether a line gives the process a GPU; ``set_device(0)`` is for one that is alone."""
+    return "set_device(0)" not in line and any(word in line for word in _BINDING)
 
 
 def _number(node: ast.AST, file: File) -> ast.expr | None:

@@ -15,7 +15,7 @@ from allranks.findings import Edit, Finding, Fix
 
 # Calls whose first numbers are the leading axis of what pmap gets.
 _SHAPES = ("reshape", "split", "broadcast_to", "zeros", "ones", "shard", "stack", "repeat", "tile", "array_split")
-_READERS = ("DataLoader", "batch", "padded_batch")
+_READERS = ("DataLoader", "batch", "padded_batch", "Batch")
 # Call -> the argument that is one device, or a list of devices of this process.
 _PLACES = {
     "jax.device_put": (1, "device"),
@@ -27,8 +27,11 @@ _PLACES = {
     "flax.jax_utils.prefetch_to_device": (2, "devices"),
 }
 # What makes a number that of one process again.
+_LAID_OUT = ("Sharding", "Mesh", "make_mesh")  # how an array lies on the devices of all: this process puts its part
 _LOCAL = ("local", "process_count", "process_index", "num_hosts", "host_count", "//", " / ")
 _PUT = "may be of another process: this one can put nothing on it"
+# Programs in which each process makes its rows for itself.
+_OF_PROCESS = ("pmap", "jax_utils", "common_utils", "process_local_data")
 _MESHES = ("Mesh(", "shard_map", "NamedSharding", "make_mesh", "pjit(")
 
 
@@ -128,7 +131,7 @@ x = jax.device_put(1.0, jax.local_devices()[0])
         """Whether its program asks which of several processes it is."""
         path, facts = finding.place.path, program.facts
         several = facts.says(path, "process_index", "process_count", "distributed.initialize")
-        return several and (finding.message.endswith(_PUT) or facts.says(path, "pmap", "jax_utils", "common_utils"))
+        return several and (finding.message.endswith(_PUT) or facts.says(path, *_OF_PROCESS))
 
 
 def _axes(shape: ast.expr) -> list[ast.expr]:
@@ -141,7 +144,8 @@ def _asked(number: ast.expr, file: File, what: str) -> ast.Call | None:
     """Return the call that asks for the devices of all processes, if a number or device comes from it alone."""
     found: ast.Call | None = None
     ways = [*reached(number, file), *(one for value in passed(number, file) for one in reached(value, file))]
-    if any(word in ast.unparse(way) for way in ways for word in _LOCAL):
+    beside = (*_LOCAL, *_LAID_OUT) if what == "jax.devices" else _LOCAL
+    if any(word in ast.unparse(way) for way in ways for word in beside):
         return None
     for at in (inner for way in ways for inner in walk(way) if isinstance(inner, ast.Call)):
         if name_of(at, file) == what or (what == "jax.device_count" and ast.unparse(at) == "len(jax.devices())"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import passed, reached
+from allranks.check.tree.origins import passed, values
 from allranks.check.tree.syntax import has_stars, keyword, name_of, tail_of
 from allranks.check.tree.words import parts
 from allranks.findings import Edit, Finding, Fix, Place
@@ -107,12 +107,13 @@ def _is_computed(argument: ast.expr, file: File) -> bool:
     """Whether something compiled for a mesh made it."""
     if not any(word in file.text for word in ("Mesh", "mesh", "Sharding", "sharding")):
         return False
-    for made in reached(argument, file):
+    stored = values(argument, file) if isinstance(argument, ast.Name) else [argument]
+    for made in stored:
         while isinstance(made, ast.Subscript | ast.Attribute):
             made = made.value
         if isinstance(made, ast.Call):
             compiled = any(
-                isinstance(at, ast.Call) and name_of(at, file) in _COMPILERS for at in reached(made.func, file)
+                isinstance(at, ast.Call) and name_of(at, file) in _COMPILERS for at in values(made.func, file)
             )
             if compiled or not parts(tail_of(made)).isdisjoint({"jit", "pjit", "jitted"}) or tail_of(made)[:2] == "p_":
                 return True

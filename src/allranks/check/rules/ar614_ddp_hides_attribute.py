@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.knowledge.tables import load
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tables.data import OF_OTHERS, OF_WRAPPER, WRAPPER
 from allranks.check.tree.origins import latest, values
 from allranks.check.tree.syntax import class_of, function_of, inside, name_of, own, tail_of
-from allranks.check.tree.words import mentions
+from allranks.check.tree.words import mentions, says
 from allranks.findings import Finding, Note
 
+_WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 _PREPARES = ("prepare", "prepare_model")
 _IN_PARTS = ("fsdp", "FSDP", "deepspeed", "DeepSpeed", "fully_shard", "zero_stage")
 _UNWRAP = "Use the model inside: accelerator.unwrap_model(model)."
@@ -88,13 +89,13 @@ def main(model, batch, several):
     )
 
     def applies(self, file: File) -> bool:
-        return not file.is_test
+        return not file.is_test and not says(file.path, "one_process")
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if (
             not isinstance(node, ast.Attribute)
             or isinstance(node.ctx, ast.Store)
-            or node.attr in OF_WRAPPER | OF_OTHERS
+            or node.attr in load().signs["of_wrapper"] | load().signs["of_other_wrappers"]
         ):
             return
         wrap = _wrap_of(node.value, file)
@@ -102,7 +103,7 @@ def main(model, batch, several):
             return
         first = file.once(f"hides {ast.unparse(node)}", function_of(node, file) or file.tree, lambda _: node)
         if first is node:
-            prepared = name_of(wrap, file) != WRAPPER
+            prepared = name_of(wrap, file) != _WRAPPER
             wrapper = "the wrapper of accelerator.prepare()" if prepared else "DistributedDataParallel"
             what = f"{ast.unparse(node.value)} is behind {wrapper}, which has no {node.attr}"
             notes = [Note("wrapped here", file.place(wrap))]
@@ -118,12 +119,12 @@ def _wrap_of(model: ast.expr, file: File) -> ast.Call | None:
     """Return the call that wrapped what a name or ``self.model`` holds here, if that is certain to come before."""
     if not isinstance(model, ast.Name | ast.Attribute):
         return None
-    stored = latest(model, file)
+    stored = [one for one in latest(model, file) if not isinstance(next(file.parents(one), None), ast.For)]
     for made in [*stored, *(one for at in stored if isinstance(at, ast.Name) for one in latest(at, file))]:
         if not isinstance(made, ast.Call) or not made.args:
             continue
         prepares = tail_of(made) in _PREPARES and mentions(made.func, "accelerator") and not _is_beside(model)
-        if name_of(made, file) != WRAPPER and not prepares:
+        if name_of(made, file) != _WRAPPER and not prepares:
             continue
         same = function_of(made, file) is function_of(model, file)
         of_class = isinstance(model, ast.Attribute) and class_of(made, file) is not None
@@ -156,14 +157,6 @@ def _is_otherwise(node: ast.Attribute, file: File) -> bool:
 
 
 _ASKS = (
-    "module",
-    "distributed",
-    "ddp",
-    "DDP",
-    "DistributedDataParallel",
-    "hasattr",
-    "world_size",
-    "isinstance",
-    "gpus",
-    "parallel",
+    *("module", "distributed", "ddp", "DDP", "DistributedDataParallel", "hasattr", "world_size", "isinstance"),
+    *("gpus", "parallel"),
 )

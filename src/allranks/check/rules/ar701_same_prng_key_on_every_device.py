@@ -4,32 +4,53 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tables.seeds import KEYS
-from allranks.check.tree.origins import RANK_KINDS, origins, passed, values
-from allranks.check.tree.syntax import (
-    arguments,
-    calls_of,
-    class_of,
-    distributed,
-    function_of,
-    keyword,
-    name_of,
-    own,
-    tail_of,
-)
-from allranks.findings import Finding
+from allranks.check.tree.draws import is_own
+from allranks.check.tree.keys import DRAWS, drawn_alike, is_shared
+from allranks.check.tree.mapped import MAPS
+from allranks.check.tree.origins import RANK_KINDS, origins
+from allranks.check.tree.syntax import arguments, function_of, keyword, name_of, own, tail_of
+from allranks.check.tree.words import says
+from allranks.findings import Finding, Note
 
 _PER_HOST = ("flax.training.common_utils.shard_prng_key", "shard_prng_key")
-_DRAWS = ("normal", "uniform", "truncated_normal", "bernoulli", "randint", "gumbel", "rademacher", "bits")
-_APART = ("process_index", "host_id", "axis_index", "rank")
+_SEEDERS = (
+    *("torch.manual_seed", "accelerate.utils.set_seed", "transformers.set_seed", "transformers.trainer_utils.set_seed"),
+    *("lightning.pytorch.seed_everything", "lightning.fabric.seed_everything"),
+)
+_ADD = "Add the rank to the seed, once the model is made."
+_FOLD = "Fold the index of the device in: jax.random.fold_in(key, jax.lax.axis_index(axis_name))."
+# Seeds of other generators than that of torch.
+_OTHERS = ("Generator", "np.random.seed", "numpy.random.seed", " random.seed")
+_BY_RANK = ("rank", "process_index", "device_specific", "offset", "initial_seed")
 _OF_TORCH = "All ranks draw the same noise, augmentations or samples; nothing fails."
 _WORKERS = "the workers of every rank's loader draw the same random numbers"
+_ALIKE = "torch has the same seed on all ranks, and the training draws noise"
 _RANDOM = ("random.", "rand(", "randn", "Random", "augment", "Jitter", "shuffle")
-_DEEPEST = 5
+# Draws of a training step: noise, the time of a diffusion, windows of data.
+_NOISE = (
+    "randn_like(",
+    "add_noise(",
+    "q_sample(",
+    "randint(0, self.num_timesteps",
+    "randint(len(data",
+    "torch.randn(batch",
+)
+_SEVERAL = (
+    "DistributedDataParallel",
+    "DDP(",
+    "Accelerator(",
+    "FSDP",
+    "fully_shard",
+    "deepspeed.init",
+    "strategy=",
+    "all_reduce(",
+)
+_LEARNS = ("backward(", "training_step")
 
 
 class SamePrngKeyOnEveryDevice(LocalRule):
@@ -39,6 +60,8 @@ class SamePrngKeyOnEveryDevice(LocalRule):
 
     - a JAX key from a shared seed that each process splits among its own devices (`split(key, local_device_count())`,
       `shard_prng_key(key)`), or with which it draws its own rows (`normal(key, (local_device_count(), n))`)
+    - a function under `pmap` or `shard_map` that draws with a key which all devices have alike
+    - with torch, one seed on all ranks of a training that draws noise (`randn_like`, `add_noise`)
     - with torch, a loader behind a `DistributedSampler` whose `generator` has the same seed on all ranks: its workers
       draw the same augmentations everywhere
 
@@ -50,7 +73,8 @@ class SamePrngKeyOnEveryDevice(LocalRule):
     one host, and drawn samples occur N times.
 
     ## Known problems
-    A key is followed within one file: where it comes from another, it is not reported.
+    A key is followed within one file: where it comes from another, it is not reported. With torch, a program in which
+    the rank is a part of any seed is not reported. Confidence is low if another file learns.
 
     ## Use instead
     `jax.random.fold_in(key, jax.process_index())` before the split. With torch, add the rank to the seed of the
@@ -60,9 +84,9 @@ class SamePrngKeyOnEveryDevice(LocalRule):
     code, name, severity, row = "AR701", "same-prng-key-on-every-device", "warning", "randomness"
     cluster = "All hosts draw the same dropout masks and samples; nothing fails."
     advice = "Fold the rank in: jax.random.fold_in(key, jax.process_index())."
-    words = ("local_device", "shard_prng_key", "manual_seed")
+    words = ("local_device", "shard_prng_key", "seed", "pmap", "shard_map")
     nodes = (ast.Call,)
-    calls = (*_PER_HOST, "jax.random.split", "manual_seed", *_DRAWS)
+    calls = (*_PER_HOST, "jax.random.split", *_SEEDERS, *MAPS, *DRAWS)
     bad = (
         Example(
             {
@@ -97,58 +121,69 @@ def main(step, state, batch):
     )
 
     def applies(self, file: File) -> bool:
-        return not file.is_test and distributed(file)
+        return not file.is_test and not says(file.path, "one_process")
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call) or not node.args:
             return
         name, key = name_of(node, file), node.args[0]
-        if tail_of(node) == "manual_seed":
+        if name in _SEEDERS:
+            function = function_of(node, file)
+            of_worker = says(file.path, "held_out") or (function is not None and "worker" in function.name)
+            alike = len(node.args) == 1 and keyword(node, "device_specific") is None and not is_own(key, file)
+            if alike and not of_worker and file.once("seeds alike", file.tree, lambda _: node) is node:
+                found = self.local(file, node, _ALIKE, cluster=_OF_TORCH, advice=_ADD)
+                here = any(word in file.text for word in _LEARNS)
+                yield found if here else replace(found, confidence="low")
+        elif tail_of(node) == "manual_seed":
             if _is_of_loader(node, file) and not origins(key, file) & RANK_KINDS:
-                yield self.local(file, node, _WORKERS, cluster=_OF_TORCH, advice="Add the rank to the seed.")
-            return
-        counts = any("local_device" in ast.unparse(one) for one in _reached(node))
+                yield self.local(file, node, _WORKERS, cluster=_OF_TORCH, advice=_ADD)
+        elif name in MAPS:
+            if (draw := drawn_alike(node, file)) is not None:
+                note = Note("it runs on each device", file.place(node))
+                what = "every device draws with the same key: nothing folds its index in"
+                yield self.finding(file.place(draw), file.symbol(draw), what, notes=[note], advice=_FOLD)
+        else:
+            yield from self._split(node, name, key, file)
+
+    def _split(self, node: ast.Call, name: str, key: ast.expr, file: File) -> Iterator[Finding]:
+        counts = any("local_device" in ast.unparse(one) for one in arguments(node)[1:])
         by_devices = name.startswith("jax.random.") and counts
-        if not (name.endswith(_PER_HOST) or by_devices) or not _is_shared(key, file, 0):
-            return
-        splits = name.endswith(("split", *_PER_HOST))
-        what = "splits the same key" if splits else "draws its own rows with the same key"
-        yield self.local(file, node, f"every process {what} {ast.unparse(key)}")
+        if (name.endswith(_PER_HOST) or by_devices) and is_shared(key, file):
+            splits = name.endswith(("split", *_PER_HOST))
+            what = "splits the same key" if splits else "draws its own rows with the same key"
+            yield self.local(file, node, f"every process {what} {ast.unparse(key)}")
 
     def stands(self, finding: Finding, program: Program) -> bool:
-        """Whether what the workers of a loader draw alike is drawn somewhere."""
-        return finding.message != _WORKERS or program.facts.says(finding.place.path, *_RANDOM)
+        """Whether what is drawn alike is drawn somewhere, and no seed of the program has the rank in it."""
+        path, facts = finding.place.path, program.facts
+        if finding.message == _WORKERS:
+            return facts.says(path, *_RANDOM)
+        if finding.message != _ALIKE:
+            return True
+        lines = [line for one in facts.around(path) for line in facts.lines[one]]
+        return (
+            not _has_rank_in_seed(lines)
+            and facts.says(path, *_SEVERAL)
+            and facts.says(path, *_LEARNS)
+            and facts.says(path, *_NOISE)
+        )
 
 
-def _reached(call: ast.Call) -> list[ast.expr]:
-    return arguments(call)[1:]
+def _has_rank_in_seed(lines: list[str]) -> bool:
+    """Whether some line makes the seed of a process, and has the rank in it: ``set_seed(...)``, ``seed = ...``, or
+    ``s = ...`` where a line seeds with ``s``."""
+    seeding = [at for at in lines if not any(word in at for word in _OTHERS) and _called_seed(at)]
+    names = {at.rpartition("seed")[2].partition("(")[2].partition(")")[0].strip() for at in seeding}
+    stored = (at for at in lines if "=" in at and not set("(,:#") & set(at.partition("=")[0]))
+    stored = (at for at in stored if "seed" in (name := at.partition("=")[0].strip(" +")) or name in names)
+    return any(word in at for at in (*seeding, *stored) for word in _BY_RANK)
 
 
-def _is_shared(key: ast.expr, file: File, depth: int) -> bool:
-    """Whether a key comes from a seed that all processes share: its way to ``PRNGKey`` is seen, without the rank."""
-    if depth > _DEEPEST or origins(key, file) & RANK_KINDS or any(word in ast.unparse(key) for word in _APART):
-        return False
-    if isinstance(key, ast.Call):
-        split = name_of(key, file) == "jax.random.split" and bool(key.args)
-        return name_of(key, file) in KEYS or (split and _is_shared(key.args[0], file, depth + 1))
-    if isinstance(key, ast.Subscript):
-        return _is_shared(key.value, file, depth + 1)
-    if not isinstance(key, ast.Name | ast.Attribute):
-        return False
-    stored = [one for one in values(key, file) if one is not key]
-    if any(origins(one, file) & RANK_KINDS or any(word in ast.unparse(one) for word in _APART) for one in stored):
-        return False
-    given_ones = [*stored, *passed(key, file), *_fields(key, file)]
-    return any(_is_shared(one, file, depth + 1) for one in given_ones[:4])
-
-
-def _fields(key: ast.expr, file: File) -> list[ast.expr]:
-    """Return what a field of this class is made with in this file: ``State.create(dropout_rng=...)``."""
-    owner = class_of(key, file)
-    if owner is None or not isinstance(key, ast.Attribute):
-        return []
-    made = (call for tail in ("create", owner.name) for call in calls_of(file).get(tail, ()))
-    return [value for call in made if (value := keyword(call, key.attr)) is not None]
+def _called_seed(line: str) -> bool:
+    """Whether a line calls something whose name has the word seed."""
+    heads = [part.rpartition(" ")[2].rpartition(".")[2] for part in line.split("(")[:-1]]
+    return any("seed" in head for head in heads) and not line.lstrip().startswith("def ")
 
 
 def _is_of_loader(seeds: ast.Call, file: File) -> bool:

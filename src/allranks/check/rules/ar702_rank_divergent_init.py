@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from allranks.check.knowledge.tables import load
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tables.seeds import KEYS
-from allranks.check.tree.origins import RANK_KINDS, origins, values
+from allranks.check.tree.origins import RANK_KINDS, latest, origins, values
 from allranks.check.tree.syntax import (
     arguments,
     calls_of,
@@ -30,12 +30,7 @@ _COPIES = (
 )
 _WRAPS = ("DistributedDataParallel", "DDP")
 _EQUAL = (
-    "DistributedDataParallel",
-    "DDP",
-    "FullyShardedDataParallel",
-    "FSDP",
-    "fully_shard",
-    "broadcast",
+    *("DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "fully_shard", "broadcast"),
     "load_state_dict",
 )
 _OF_COPY = (
@@ -74,7 +69,7 @@ class RankDivergentInit(LocalRule):
     advice = "Give all processes the same seed for the parameters, or broadcast them once before the first step."
     words = ("PRNGKey", "random.key", "all_reduce", "DistributedDataParallel", "DDP")
     nodes = (ast.Call,)
-    calls = (*KEYS, "torch.distributed.all_reduce", *_INITIALIZERS, *_COPIES)
+    calls = (*load().signs["random_keys"], "torch.distributed.all_reduce", *_INITIALIZERS, *_COPIES)
     bad = (
         Example(
             {
@@ -135,11 +130,11 @@ dropout = jax.random.fold_in(key, jax.process_index())
             place, symbol = file.place(node), file.symbol(node)
             cluster, advice = _OF_COPY
             yield self.finding(place, symbol, what, severity="warning", cluster=cluster, advice=advice, notes=notes)
-        elif name in KEYS:
+        elif name in load().signs["random_keys"]:
             sent = any("broadcast" in ast.unparse(at) for at in file.parents(node) if isinstance(at, ast.expr))
             if (
                 node.args
-                and origins(node.args[0], file) & _CHANCE
+                and any(origins(one, file) & _CHANCE for one in latest(node.args[0], file) or node.args[:1])
                 and not sent
                 and "broadcast_one_to_all" not in file.text
             ):

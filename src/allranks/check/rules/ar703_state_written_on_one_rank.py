@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tree.one_rank import bound_on_one, holds_on_one, on_one
+from allranks.check.tree.one_rank import bound_on_one, holds_on_one, loaded_on_one, on_one
 from allranks.check.tree.syntax import asks_rank, class_of, function_of, inside, own, rank_guard
+from allranks.check.tree.words import says
 from allranks.findings import Finding, Note
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_MIXED = "The other ranks go on with other weights: gradients of different models are averaged, without an error."
+_LEARNS = ("backward(", "apply_gradients", "train_step", "value_and_grad", ".update(")
 _HAS = "which only one rank has"
 
 
@@ -22,6 +24,7 @@ class StateWrittenOnOneRank(LocalRule):
     Finds a value that one rank sets and all ranks use:
 
     - a variable of a function or module that is set behind a rank guard only
+    - a checkpoint that one rank loads after the ranks were made equal, in a program that trains
     - an attribute of an object that its constructor makes on one rank only
 
     ## Why is this bad
@@ -102,6 +105,12 @@ def main(loss):
         if isinstance(node, ast.ClassDef):
             yield from self._attributes(node, file)
             return
+        trains = any(word in file.text for word in _LEARNS) and not says(file.path, "one_process", "held_out")
+        loads = list(loaded_on_one(node, file)) if trains else []
+        for call in loads[:1]:
+            notes = [Note("so is this", file.place(other)) for other in loads[1:]]
+            what = f"{ast.unparse(call.func)} is called on one rank only, and nothing gives the others what it loads"
+            yield self.finding(file.place(call), file.symbol(call), what, cluster=_MIXED, notes=notes)
         for one in bound_on_one(node, file):
             note = Note(f"here, where {ast.unparse(one.guard)}", file.place(one.made))
             what = f"{one.name} is set on one rank only, and used on every rank"

@@ -17,7 +17,8 @@ class UnreadableFile(MetaRule):
     Python stops at the import, on every rank.
 
     ## Known problems
-    A file for a newer Python than the one that runs `allranks` is reported, too.
+    Files that need a newer Python than the one that runs `allranks` are one remark, no error, as far as the line at
+    which the parser stops shows that. Run `allranks` with the Python that runs the program.
 
     ## Use instead
     Repair the file, or exclude it in `[tool.allranks.check]`.

@@ -11,7 +11,7 @@ from allranks.check.rule import Example, ProgramRule
 from allranks.check.sources.source import Tangled, module_name
 from allranks.findings import Finding, Note, Place
 
-_DEEP = "\n".join(f"def f{n}(x):\n    return f{n + 1}(x)\n" for n in range(24))
+_DEEP = "\n".join(f"def f{n}(x):\n    return f{n + 1}(x)\n" for n in range(64))
 
 
 class AnalysisIncomplete(ProgramRule):
@@ -46,13 +46,13 @@ class AnalysisIncomplete(ProgramRule):
 import torch.distributed as dist
 
 {_DEEP}
-def f24(x):
+def f64(x):
     dist.all_reduce(x)
 
 f0(1)
 """
             },
-            at=(63,),
+            at=(126,),
         ),
     )
     good = (Example({"train.py": "import torch.distributed as dist\n\ndef f(x):\n    dist.all_reduce(x)\n\nf(1)\n"}),)
@@ -86,16 +86,17 @@ f0(1)
         )
 
     def check(self, program: Program) -> Iterator[Finding]:
-        for gap in program.gaps:
-            if isinstance(gap.why, Exception):
-                yield self.failed(gap.place, "interpreting", gap.why)
-        gaps = [gap for gap in program.gaps if isinstance(gap.why, str)]
-        if not gaps:
+        gaps = {(gap.path, gap.span): gap for gap in program.analysis.unfollowed}
+        for gap in gaps.values():
+            if gap.error is not None:
+                yield self.failed(program.place(gap.path, gap.span), "following a function", gap.error)
+        left = [gap for gap in gaps.values() if gap.error is None]
+        if not left:
             return
-        first, *others = gaps
-        name = first.symbol.rpartition(".")[2]
+        first, *others = left
         more = f"; and {len(others)} more" if others else ""
-        notes = [Note(f"nor was {gap.symbol}: {gap.why}", gap.place) for gap in others]
+        notes = [Note(f"nor was {gap.symbol}: {gap.why}", program.place(gap.path, gap.span)) for gap in others]
+        place = program.place(first.path, first.span)
         yield self.finding(
-            first.place, first.symbol, f"{name} was not followed to its end: {first.why}{more}", notes=notes
+            place, first.symbol, f"{first.symbol} was not followed to its end: {first.why}{more}", notes=notes
         )

@@ -173,6 +173,8 @@ def _compare(op: ast.cmpop, left: Value, right: Value) -> Value:
     if isinstance(op, ast.In | ast.NotIn):
         return _negated(op, _contained(left, right), ast.NotIn)
     if isinstance(left, Const) and isinstance(right, Const):
+        if {type(left.value), type(right.value)} == {int, str}:  # a variable of the environment is a text
+            left, right = Const(str(left.value)), Const(str(right.value))
         return _computed(_COMPARE[type(op)], left.value, right.value)
     if NONE in (left, right) and isinstance(op, ast.Eq | ast.NotEq):
         return _negated(op, _same(left, right), ast.NotEq)
@@ -193,7 +195,7 @@ def _negated(op: ast.cmpop, value: Value, negative: type[ast.cmpop]) -> Value:
 def _bounded(op: ast.cmpop, left: Unknown, right: Const) -> Value:
     """Compare a number of which the least is known: a rank that is not 0, or how many processes there are."""
     least = 2 if left.kind == "size" else 1 if left.kind in _RANKS or left.true else None
-    limit = right.value
+    limit = int(right.value) if isinstance(right.value, str) and right.value.isdigit() else right.value
     if least is None or isinstance(limit, str | bytes) or limit is None:
         return Unknown(left.taint)
     if isinstance(op, ast.Eq) and limit < least:
@@ -227,6 +229,8 @@ def _contained(item: Value, container: Value) -> Value:
         return FALSE if all(one == FALSE for one in found) else unknown(item, container)
     if isinstance(item, Const) and isinstance(container, Const):
         return _computed(lambda a, b: a in b, item.value, container.value)
+    if isinstance(item, Const) and isinstance(item.value, str) and isinstance(container, Text):
+        return TRUE if any(item.value in part for part in container.shape.split("{}")) else unknown(container)
     if isinstance(container, Unknown | Table):  # which keys there are does not depend on their values
         return unknown(item, Unknown(taint(container) & ~(DATA | CLOCK | RANDOM)))
     return unknown(item, container)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from allranks.check.knowledge.tables import RankQuery
+from allranks.check.simulate.compiled import run_compiled
+from allranks.check.simulate.decorators import commands_of
 from allranks.check.simulate.given import Given
 from allranks.check.simulate.joining import join_all
-from allranks.check.simulate.parts import Simulation
+from allranks.check.simulate.parts import Gap, Simulation
 from allranks.check.simulate.results import ends
 from allranks.check.simulate.state import Frame, place_of
 from allranks.check.simulate.values import (
@@ -56,17 +60,21 @@ class Calls:
         """Evaluate a call."""
         if isinstance(node.func, ast.Attribute):
             base = self.simulator.expressions.value(frame, node.func.value)
-            given = self._given(frame, node)
+            given = self.given(frame, node)
             name = node.func.attr
             return self.each(frame, base, node, lambda one: self._method(frame, name, replace(given, receiver=one)))
         callee = self.simulator.expressions.value(frame, node.func)
-        given = self._given(frame, node)
+        given = self.given(frame, node)
+        commands = self.simulator.heap.get(commands_of(node.func), "all")
+        for command in commands.items if isinstance(commands, Items) else ():
+            self.each(frame, Either((command, NONE)), node, lambda one: self.apply(frame, one, Given(node)))
         for one in given.arguments:
             if isinstance(one, Function | Class) and "regist" in ast.unparse(node.func).lower():
                 self.registered.add(one.node)
         return self.each(frame, callee, node, lambda one: self.apply(frame, one, given))
 
-    def _given(self, frame: Frame, node: ast.Call) -> Given:
+    def given(self, frame: Frame, node: ast.Call) -> Given:
+        """Return the arguments of a call."""
         arguments = tuple(self.simulator.expressions.values(frame, node.args))
         keywords: list[tuple[str, Value]] = []
         for keyword in node.keywords:
@@ -75,7 +83,7 @@ class Calls:
                 keywords.append((keyword.arg, value))
             elif isinstance(value, Table):
                 keywords += [(name, item) for name, item in value.items if isinstance(name, str)]
-            elif taint(value):
+            else:
                 keywords.append(("**", value))
         return Given(node, arguments, tuple(keywords))
 
@@ -125,14 +133,30 @@ class Calls:
             return self.construct(frame, callee, given)
         if isinstance(callee, Library):
             return self.simulator.library.call(frame, callee.name, given)
+        if isinstance(callee, Made) and callee.cls.startswith("<compiled"):
+            computed = run_compiled(self.simulator, frame, callee, given)
+            return computed if computed is not None else unknown(*given.every)
+        if isinstance(callee, Object):
+            wrapped = self.simulator.heap.get(callee, "<wrapped>")
+            if isinstance(wrapped, Made):
+                return self.simulator.library.method(frame, "__call__", replace(given, receiver=wrapped))
         if isinstance(callee, Object | Made):
             for name in ("__call__", "forward") if isinstance(callee, Object) else ():
                 if isinstance(method := callee.cls.find(name), Function):
                     return self.invoke(frame, method.with_receiver(callee), given)
             return self.simulator.library.method(frame, "__call__", replace(given, receiver=callee))
+        if isinstance(callee, Unknown) and frame.path == self.simulator.program and frame.function is None:
+            self._note_gap(frame, given)
         if isinstance(callee, Unknown) and callee.name:
             return self.simulator.library.call_unknown(frame, callee.name, given)
         return unknown(callee, *given.every)
+
+    def _note_gap(self, frame: Frame, given: Given) -> None:
+        """Note that a call on the top level of a program leads nowhere, if nobody keeps what it gives."""
+        called = ast.unparse(given.node.func) if isinstance(given.node, ast.Call) else ""
+        if re.fullmatch(r"(\w+\.)*_?(main|run|train|cli|app)\w*", called):
+            why = f"{called}() could not be followed: what it stands for was not found"
+            self.simulator.gaps.append(Gap(frame.path, place_of(given.node), frame.symbol, why))
 
     def enter(self, frame: Frame, value: Value, node: ast.AST) -> Value:
         """Return what a context gives to its ``as``; ``__enter__`` of the project is called."""
@@ -147,32 +171,6 @@ class Calls:
         """Call ``__exit__`` of a context of the project."""
         if isinstance(value, Object) and isinstance(method := value.cls.find("__exit__"), Function):
             self.invoke(frame, method.with_receiver(value), Given(node, (NONE, NONE, NONE)))
-
-    def decorated(self, frame: Frame, value: Value, decorator: ast.expr) -> Value:
-        """Return what a decorator makes of a function or of a class."""
-        made = self.simulator.expressions.value(frame, decorator.func if isinstance(decorator, ast.Call) else decorator)
-        name = made.name if isinstance(made, Library | Function) else ast.unparse(decorator).partition("(")[0]
-        last = name.rpartition(".")[2]
-        if last in ("staticmethod", "classmethod"):
-            return Made(last, about=value)
-        if last in ("property", "cached_property", "setter", "getter"):
-            return Made("property", about=value)
-        knowledge = self.simulator.knowledge
-        query = knowledge.rank("decorator", knowledge.documented(name))
-        kind = (query.kind if query.which else "other") if query is not None else knowledge.named("decorator", last)
-        if name in knowledge.signs["no_grad"] and isinstance(value, Function):
-            value.no_grad = True
-        if kind is not None and isinstance(value, Function) and not isinstance(made, Function):
-            value.only = 0b0011 if kind == "local" else 0b0001 if kind == "global" else 0b1110
-            return value
-        if not isinstance(made, Function) or not isinstance(value, Function | Class):
-            return value
-        wrapper: Value = made
-        if isinstance(decorator, ast.Call):
-            wrapper = self.invoke(frame, made, self._given(frame, decorator))
-        if isinstance(wrapper, Function):
-            wrapper = self.invoke(frame, wrapper, Given(decorator, (value,)))
-        return wrapper if isinstance(wrapper, Function | Class) else value
 
     def annotated(self, frame: Frame, annotation: ast.expr | None) -> Value | None:
         """Return a value of which only the type is known; None if the annotation says nothing that matters."""
@@ -227,6 +225,16 @@ class Calls:
         live = frame.live & function.only
         if not live:
             return NONE
+        if self.simulator.knowledge.declared:
+            declared = self.simulator.knowledge.declared_as(self.simulator.symbol(function))
+            if isinstance(declared, RankQuery):
+                return self.simulator.members.rank(declared)
+            if declared is not None:
+                return self.simulator.recording.record_collective(frame, declared, given)
+        if function.compiled:
+            computed = run_compiled(self.simulator, frame, function, given)
+            if computed is not None:
+                return computed
         env = self.bind(function, given)
         self.simulator.no_grad += function.no_grad
         kept = self.simulator.results.result(function, env, live)
@@ -262,6 +270,7 @@ class Calls:
         """Return the variables with which a function begins. ``anyhow``: nobody is known to call it, so that its
         defaults say nothing."""
         spec = function.node.args
+        anyhow = anyhow or any(name == "**" for name, _ in given.keywords)
         positional = [one.arg for one in (*spec.posonlyargs, *spec.args)]
         names = {*positional, *(one.arg for one in spec.kwonlyargs)}
         values = [*function.bound, *given.arguments]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from allranks.check.simulate import arithmetic
-from allranks.check.simulate.joining import join, join_all, select
+from allranks.check.simulate.joining import both, either, join_all, select
 from allranks.check.simulate.parts import Simulation
 from allranks.check.simulate.state import Frame, around, place_of
 from allranks.check.simulate.values import (
@@ -16,7 +16,6 @@ from allranks.check.simulate.values import (
     DATA,
     DIFFERS,
     EVERY,
-    FALSE,
     NONE,
     ORDER,
     ByRole,
@@ -192,13 +191,13 @@ class Expressions:
         for op, part in zip(node.ops, node.comparators, strict=True):
             right = self.value(frame, part)
             one = self._in_environment(op, left, right) or arithmetic.compare(op, left, right)
-            result = one if result is None else lift(_both, result, one)
+            result = one if result is None else lift(both, result, one)
             left = right
         return result if result is not None else ANYTHING
 
     def _in_environment(self, op: ast.cmpop, left: Value, right: Value) -> Value | None:
         """Return whether a variable with a rank or a size is set: the launcher sets it."""
-        if right != Library("os.environ") or not isinstance(op, ast.In | ast.NotIn):
+        if right not in (Library("os.environ"), Made("os.environ.keys")) or not isinstance(op, ast.In | ast.NotIn):
             return None
         return Const(isinstance(op, ast.In)) if self.simulator.library.environment(left) is not None else None
 
@@ -210,7 +209,7 @@ class Expressions:
             asked = node.values[0] if at == 1 else ast.BoolOp(node.op, node.values[:at])
             ast.copy_location(asked, node)
             right = self.under(frame, letters, result, asked, lambda part=part: self.value(frame, part))  # type: ignore[misc]
-            result = lift(_both if conjunction else _either, result, right)
+            result = lift(both if conjunction else either, result, right)
         return result
 
     def _if(self, frame: Frame, node: ast.IfExp) -> Value:
@@ -252,7 +251,10 @@ class Expressions:
         base, key = self.value(frame, node.value), self.value(frame, node.slice)
         if isinstance(base, Library):
             if base.name == "os.environ":
-                return self.simulator.library.environment(key) or ANYTHING
+                found = self.simulator.library.environment(key)
+                if found is not None:  # without it a program fails: a launcher sets it
+                    self.simulator.recording.sign(frame, "rank", "os.environ", node)
+                return found or ANYTHING
             return base  # Generic[int]
         return lift(lambda one, at: self.item(one, at), base, key)
 
@@ -268,7 +270,11 @@ class Expressions:
             return found if found is not None and not taint(key) else unknown(found, key)
         if isinstance(base, Table) and isinstance(key, Const):
             found_item = base.get(key.value)
+            if found_item is None and base.open and isinstance(key.value, str):
+                return self.simulator.members.called(key.value) or ANYTHING
             return found_item if found_item is not None else ANYTHING
+        if isinstance(base, Made) and base.cls in ("generator", "<dict>") and base.about is not None:
+            return base.about
         if isinstance(base, Unknown | Made) and isinstance(key, Const) and isinstance(key.value, str):
             return self.simulator.members.called(key.value) or Unknown(taint(base), name=key.value)
         if isinstance(base, Table) and base.items:
@@ -296,12 +302,12 @@ class Expressions:
                 return Items(tuple(self.element(one) for one in iterated.about.items))
             if iterated.cls == "range":
                 return Unknown(iterated.taint) if iterated.taint else ANYTHING
-            if iterated.cls == "generator" and iterated.about is not None:
+            if iterated.cls in ("generator", "<values>") and iterated.about is not None:
                 return iterated.about
             if iterated.cls == "accelerate.PreparedModel":  # perhaps a loader
                 return Unknown(DATA)
             if self.simulator.library.loads(iterated.cls):
-                return Unknown(DATA)
+                return Unknown(kind="alike") if _gives_all(iterated) else Unknown(DATA)
         if isinstance(iterated, Unknown) and self.simulator.knowledge.named("rows", iterated.name):
             return Unknown(iterated.taint | DATA)
         if isinstance(iterated, Unknown):
@@ -327,7 +333,8 @@ class Expressions:
             frame.live = live & roles
         element: Value
         if isinstance(node, ast.DictComp):
-            element = unknown(self.value(frame, node.key), self.value(frame, node.value))
+            self.value(frame, node.key)
+            element = self.value(frame, node.value)
         else:
             element = self.value(frame, node.elt)
         inside, frame.env, frame.trace, frame.live = tuple(frame.trace), env, trace, live
@@ -337,6 +344,8 @@ class Expressions:
         made: Value = Unknown(found | taint(element))
         if isinstance(node, ast.GeneratorExp | ast.ListComp) and not isinstance(element, Unknown | Const | Text):
             made = Made("generator", found, element)
+        elif isinstance(node, ast.DictComp) and isinstance(element, Function | Class | Object | Made):
+            made = Made("<dict>", found, element)
         return by_role(made if roles >> role & 1 else Items(()) for role in range(4))
 
     def _each_of_few(
@@ -362,8 +371,15 @@ class Expressions:
     def _yield(self, frame: Frame, node: ast.Yield | ast.YieldFrom) -> Value:
         value = self.value(frame, node.value)
         frame.yields = True
-        frame.yielded.append(self.element(value) if isinstance(node, ast.YieldFrom) else value)
+        given = self.element(value) if isinstance(node, ast.YieldFrom) else value
+        frame.yielded.append((frame.live, given, frame.under))
         return ANYTHING
+
+
+def _gives_all(loader: Made) -> bool:
+    """Whether a loader gives all ranks the same batches: nobody deals its data out, or shuffles it."""
+    given = dict(loader.arguments)
+    return not given.keys() & {"sampler", "batch_sampler", "shuffle", "**"} and not loader.taint
 
 
 def _rows(iterated: Value) -> tuple[Value, ...] | None:
@@ -375,25 +391,3 @@ def _rows(iterated: Value) -> tuple[Value, ...] | None:
         known = [part for part in parts if part is not None]
         return tuple(Items(row) for row in zip(*known, strict=False)) if len(known) == len(parts) else None
     return None
-
-
-def _both(one: Value, other: Value) -> Value:
-    """Return ``one and other`` for one role."""
-    first, second = truth(one)[0], truth(other)[0]
-    if first == "F":
-        return one
-    if first == "T":
-        return other
-    return FALSE if second == "F" else Unknown(taint(one) | taint(other))
-
-
-def _either(one: Value, other: Value) -> Value:
-    """Return ``one or other`` for one role."""
-    first, second = truth(one)[0], truth(other)[0]
-    if first == "T":
-        return one
-    if first == "F":
-        return other
-    if second == "T":
-        return other if isinstance(other, Const) and other.value is True else join(one, other)
-    return join(one, other) if not isinstance(other, Const) else Unknown(taint(one) | taint(other))

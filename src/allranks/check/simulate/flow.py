@@ -9,11 +9,13 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from allranks.check.simulate.given import Given
 from allranks.check.simulate.parts import Simulation
 from allranks.check.simulate.state import Frame, Jumps, merge_variables, place_of
 from allranks.check.simulate.values import (
     ANYTHING,
     NONE,
+    ByRole,
     Either,
     Function,
     Items,
@@ -30,10 +32,13 @@ from allranks.check.simulate.values import (
     taint,
     truth,
 )
-from allranks.check.traces.nodes import Branch, Loop, Node, Try
+from allranks.check.traces.nodes import Branch, Loop, Node, Span, Try
 
 # Who catches these lives with another process having done it first.
 _FORGIVEN = frozenset(["OSError", "FileNotFoundError", "FileExistsError", "IOError", "Exception", "EnvironmentError"])
+
+# What one process may have by itself, while the others go on.
+_OWN_FAILURES = frozenset(["Exception", "RuntimeError", "OutOfMemoryError", "ValueError", "OSError", "IOError"])
 
 _FEW = 12  # so many objects of a list are run one after the other
 
@@ -144,11 +149,14 @@ class Flow:
 
     def _for(self, frame: Frame, node: ast.For) -> None:
         iterated = self.simulator.expressions.value(frame, node.iter)
+        if isinstance(iterated, Object) and isinstance(method := iterated.cls.find("__iter__"), Function):
+            iterated = self.simulator.calls.invoke(frame, method.with_receiver(iterated), Given(node.iter))
         if (each := _objects_in_turn(iterated)) is not None:
             self._in_turn(frame, node, each)
             return
         element = self.simulator.expressions.element(iterated)
-        often = truth(iterated) if isinstance(iterated, Items) else "UUUU"
+        some = isinstance(iterated, Items) and iterated.items != ()  # of an empty list, others may have filled it
+        often = truth(iterated) if some or isinstance(iterated, ByRole) else "UUUU"
         found = self.simulator.library.rounds(iterated)
         self._loop(frame, node, node.iter, (often, found), lambda: self._store(frame, node.target, element))
 
@@ -254,10 +262,13 @@ class Flow:
             self._block(frame, node.orelse)
         orelse, after, live, layer = tuple(frame.trace), frame.env, frame.live, heap.pop()
         if after is not env:
-            heap.merge("UUUU", (here, live or here), ({}, layer), 0) if node.handlers else heap.apply(layer)
+            caught = not all(map(_is_for_what_is_missing, node.handlers))
+            heap.merge("UUUU", (here, live or here), ({}, layer), 0) if caught else heap.apply(layer)
         raised = merge_variables("UUUU", (here, here), (env, after), 0)
         handlers = []
         for handler in node.handlers:
+            if _is_for_what_is_missing(handler):  # what is installed on the cluster, all ranks import
+                continue
             frame.live, frame.env, frame.trace = here, dict(raised), []
             if handler.name:
                 frame.env[handler.name] = ANYTHING
@@ -277,13 +288,31 @@ class Flow:
         final, frame.trace = tuple(frame.trace), trace
         frame.live = live & frame.live
         if body or orelse or final or any(handlers):
-            trace.append(Try(body, tuple(handlers), orelse, final, place_of(node)))
+            trace.append(Try(body, tuple(handlers), orelse, final, _swallows(node), place_of(node)))
 
     @staticmethod
     def _forgives(handler: ast.ExceptHandler) -> bool:
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
         names = [kind.id if isinstance(kind, ast.Name) else "Exception" if kind is None else "" for kind in kinds]
         return any(name in _FORGIVEN for name in names)
+
+
+def _is_for_what_is_missing(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler is there for packages that are not installed."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return all(isinstance(one, ast.Name) and one.id in ("ImportError", "ModuleNotFoundError") for one in kinds)
+
+
+def _swallows(node: ast.Try) -> tuple[Span, str] | None:
+    """Return where and how a process goes on after an exception that it alone may have: a failed computation, or data
+    that cannot be read. None if the exception goes on, or all processes have it."""
+    for handler in node.handlers:
+        kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        named = [ast.unparse(kind).rpartition(".")[2] if kind is not None else "Exception" for kind in kinds]
+        leaves = handler.body[-1]
+        if set(named) & _OWN_FAILURES and not any(isinstance(one, ast.Raise) for one in ast.walk(handler)):
+            return place_of(leaves), f"except {', '.join(named)}"
+    return None
 
 
 def _objects_in_turn(iterated: Value) -> Sequence[tuple[int, Value]] | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from allranks.check.simulate.values import (
     ANYTHING,
     DIFFERS,
+    FALSE,
     FILES,
     ByRole,
     Const,
@@ -21,6 +22,7 @@ from allranks.check.simulate.values import (
     of_role,
     options,
     taint,
+    truth,
 )
 
 _MOST_OPTIONS = 6
@@ -79,3 +81,25 @@ def select(letters: Truth, then: Value, orelse: Value, also: int) -> Value:
         a, b = of_role(then, role), of_role(orelse, role)
         made.append(a if letter == "T" else b if letter == "F" else join(a, b, also if letter == "D" else 0))
     return by_role(made)
+
+
+def both(one: Value, other: Value) -> Value:
+    """Return ``one and other`` for one role."""
+    first, second = truth(one)[0], truth(other)[0]
+    if first == "F":
+        return one
+    if first == "T":
+        return other
+    return FALSE if second == "F" else Unknown(taint(one) | taint(other))
+
+
+def either(one: Value, other: Value) -> Value:
+    """Return ``one or other`` for one role."""
+    first, second = truth(one)[0], truth(other)[0]
+    if first == "T":
+        return one
+    if first == "F":
+        return other
+    if second == "T":
+        return other if isinstance(other, Const) and other.value is True else join(one, other)
+    return join(one, other) if not isinstance(other, Const) else Unknown(taint(one) | taint(other))

@@ -9,13 +9,16 @@ from functools import partial
 
 from allranks.check.knowledge.tables import Effect, RankQuery
 from allranks.check.simulate import arithmetic
+from allranks.check.simulate.compiled import compute_eagerly
 from allranks.check.simulate.given import Given
-from allranks.check.simulate.models import METHODS, MODELS
+from allranks.check.simulate.methods import METHODS
+from allranks.check.simulate.models import MODELS
 from allranks.check.simulate.parts import Simulation
 from allranks.check.simulate.state import Frame, place_of
 from allranks.check.simulate.values import (
     ANYTHING,
     DATA,
+    FALSE,
     NONE,
     Const,
     Either,
@@ -43,9 +46,18 @@ _SELVES = frozenset(
 )
 _SUBMITS = frozenset(["submit", "apply_async", "call_soon"])  # they call the first argument with the others
 _PATHS = frozenset(["with_suffix", "with_name", "with_stem", "resolve", "absolute", "expanduser", "relative_to"])
+_SHELLS = frozenset(
+    [
+        *("os.system", "os.popen", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen"),
+        *("subprocess.check_output", "subprocess.getoutput", "subprocess.getstatusoutput"),
+    ]
+)
 _ENDS = frozenset(["sys.exit", "exit", "quit", "os._exit", "os.abort"])
 # Classes of which an unknown method is none of those that the tables have for any receiver.
 _PLAIN = ("logging.", "re.", "argparse.", "numpy.", "pandas.", "queue.", "collections.", "datetime.")
+
+
+WORLD = Made("<world>")  # whose attribute "joined" is false before a program joins the others
 
 
 class Libraries:
@@ -62,22 +74,63 @@ class Libraries:
         """Call a function or class of a library by its name."""
         name = self.knowledge.documented(name)
         if name in _ENDS:
-            self.simulator.statements.end(frame, given.node)
+            self.simulator.statements.end(frame, given.node, Const(1) if name == "os.abort" else given.first)
             return NONE
+        if name in self.simulator.watched:
+            self.recording.note(frame, name, "watched", given)
         if (model := MODELS.get(name)) is not None:
             return model(self.simulator, frame, given)
+        if (computed := compute_eagerly(self.simulator, frame, name, given)) is not None:
+            return computed
+        if name in _SHELLS:
+            return self._shell(frame, name, given)
         collective = self.knowledge.collectives["call"].get(name) or self.knowledge.collectives["context"].get(name)
         if collective is not None:
             self.recording.signs(frame, name, given.node)
             made = self.recording.record_collective(frame, collective, given)
-            return self._result(frame, name, given, made)
+            result = self._result(frame, name, given, made)
+            if collective.op == "init_process_group":
+                self._join(frame, given)
+            return result
         found = self._known(frame, name, given)
         if found is not None:
             return found
+        gate = self.knowledge.rank("decorator", name)
+        if gate is not None and gate.which and isinstance(given.first, Function):
+            gated = given.first.with_receiver(given.first.receiver)
+            gated.only = 0b0011 if gate.kind == "local" else 0b0001
+            return gated
         self.recording.signs(frame, name, given.node)
-        if name in self.simulator.watched:
-            self.recording.note(frame, name, "watched", given)
+        if name in self.knowledge.signs["wrap_in_place"]:
+            wrapped = self._result(frame, name, given, None)
+            self._change_in_place(frame, given, wrapped)
+            return wrapped
         return self._by_name(frame, name, given)
+
+    def _join(self, frame: Frame, given: Given) -> None:
+        """Let the number with which a process joins the others be its rank."""
+        number_given = given.expression("rank")
+        if isinstance(number_given, ast.Name) and isinstance(given.argument("rank"), Unknown):
+            self.simulator.statements.store(frame, number_given, number("global"))
+
+    def _shell(self, frame: Frame, name: str, given: Given) -> Value:
+        """Run a command of a shell."""
+        words = given.argument(0, "args")
+        parts = words.items if isinstance(words, Items) else (words,) if words is not None else ()
+        kind = self.knowledge.command(" ".join(map(arithmetic.shape_of, parts)))
+        if kind:
+            own = Unknown(unknown(*parts).taint)
+            call = self.recording.note(frame, name, kind, given, Effect(name, kind, (0,)), own)
+            call.target = self.simulator.expressions.source(given.node)
+        return unknown(*given.every)
+
+    def _change_in_place(self, frame: Frame, given: Given, wrapped: Value) -> None:
+        """Let a model that was given be the wrapped one from here on."""
+        model, target = given.first, given.expression(0)
+        if isinstance(model, Object):
+            self.simulator.heap.set(model, "<wrapped>", wrapped, frame.live)
+        elif isinstance(target, ast.Name | ast.Attribute):
+            self.simulator.statements.store(frame, target, wrapped)
 
     def _known(self, frame: Frame, name: str, given: Given) -> Value | None:
         """Call what the tables have as a query for the rank, an effect, or something local; None for all else."""
@@ -91,6 +144,8 @@ class Libraries:
         return self.recording.local(frame, kind, name, given) if kind is not None else None
 
     def _query(self, frame: Frame, query: RankQuery, name: str, given: Given) -> Value:
+        if name == "torch.distributed.is_initialized" and self.simulator.heap.get(WORLD, "joined") == FALSE:
+            return FALSE
         self.recording.sign(frame, "size" if query.kind in ("size", "many", "node") else "rank", name, given.node)
         group = given.argument(0, "group")
         if name == "torch.distributed.get_rank" and group is not None and group != NONE:
@@ -104,6 +159,8 @@ class Libraries:
             kind = self.knowledge.named("effect", last)
             if kind is not None and not _GATED.search(last):
                 return self.recording.act(frame, Effect(name, kind, (0,)), name, given)
+        if package and last[:1].isupper() and given.has("download", True):  # a data set
+            return self.recording.act(frame, Effect(name, "download", (0, "root")), name, given)
         query = self.knowledge.rank_called(last) if package else None
         if query is not None:
             return self._query(frame, query, name, given)
@@ -135,12 +192,18 @@ class Libraries:
         return made if made is not None else unknown(*given.every)
 
     def call_unknown(self, frame: Frame, name: str, given: Given) -> Value:
-        """Call something of which only the name is known."""
+        """Call something of which only the name is known. It may fill the empty lists that it is given."""
+        for at, one in enumerate(given.arguments):
+            target = given.expression(at)
+            if one in (Items((), "list"), Table(())) and isinstance(target, ast.Name):
+                self.simulator.statements.change(frame, target, ANYTHING)
         query = self.knowledge.rank_called(name)
         if query is not None:
             return self.simulator.members.rank(query)
         if self.knowledge.named("joins", name):
             self.recording.sign(frame, "initialise", name, given.node)
+        if self.knowledge.named("agrees", name):
+            return ANYTHING
         return Made("lock") if self.knowledge.named("context", name) else unknown(*given.every)
 
     # Methods
@@ -153,6 +216,8 @@ class Libraries:
         for owner in self.simulator.members.classes(base):
             if (found := self._method_of(frame, owner, name, given)) is not None:
                 return found
+        if (computed := compute_eagerly(self.simulator, frame, name, given)) is not None:
+            return computed
         if (model := METHODS.get(name)) is not None and (made := model(self.simulator, frame, given)) is not None:
             return made
         if not isinstance(base, Const | Text | Table | Items):
@@ -166,6 +231,10 @@ class Libraries:
                 frame, given.first, Given(given.node, given.arguments[1:], given.keywords)
             )
         self._call_back(frame, given)
+        if name == "split_between_processes":
+            return Unknown(DATA)
+        if self.knowledge.named("agrees", name) and not isinstance(base, Const | Text):
+            return ANYTHING
         query = self.knowledge.rank_called(name) if isinstance(base, Unknown | Made | Object) else None
         return self._query(frame, query, name, given) if query is not None else unknown(base, *given.every)
 

@@ -11,7 +11,9 @@ from allranks.check.simulate.parts import Simulation
 from allranks.check.simulate.state import Frame
 from allranks.check.simulate.values import (
     ANYTHING,
+    FALSE,
     RANK,
+    SPREAD,
     TRUE,
     ByRole,
     Class,
@@ -36,6 +38,8 @@ from allranks.check.simulate.values import (
 BARE = "<bare model>"
 # What kind of array it is: the same on all ranks, whatever its values.
 _OF_KIND = frozenset(["ndim", "dtype", "device", "requires_grad", "is_cuda", "is_sparse", "itemsize", "__class__"])
+# What an array over all processes tells this one of its part, or of its form.
+_OF_ARRAY = frozenset(["addressable_shards", "sharding", "shape", "size", "nbytes", "is_fully_addressable"])
 _FILE_ATTRIBUTES = ("name", "stem", "suffix", "parent", "parts", "root")
 
 
@@ -83,6 +87,8 @@ class Members:
             every = (self.attribute(frame, one, name, node) for one in known or base.options)
             return join_all(every) or ANYTHING
         settings = self.settings(base, node)
+        if settings is None and isinstance(base, Unknown) and base.name:
+            settings = Library(f"<{base.name}>")  # whatever the object is: what a rank stored in it, it finds there
         if settings is not None and (stored := self.simulator.heap.get(settings, name)) is not None:
             return stored
         found_member = self.find(base, name)
@@ -91,7 +97,12 @@ class Members:
             if isinstance(inside, Function):
                 return self.simulator.calls.invoke(frame, inside.with_receiver(base), Given(node))
             return ANYTHING
-        if isinstance(found_member, Library) and found_member.name.partition(".")[0] not in self.knowledge.installed:
+        strange = isinstance(found_member, Library) and found_member.name not in self.knowledge.modules
+        if (
+            strange
+            and isinstance(found_member, Library)
+            and found_member.name.partition(".")[0] not in self.knowledge.installed
+        ):
             return self.called(name) or found_member
         if found_member is not None:
             return found_member
@@ -105,6 +116,8 @@ class Members:
         plain = self.called(name)
         if plain is not None:
             return plain
+        if name in _OF_ARRAY and taint(base) & SPREAD:
+            return Unknown(taint(base) & ~SPREAD)
         if name in _OF_KIND and not taint(base) & RANK:
             return ANYTHING
         return Unknown(taint(base), name=name)
@@ -132,7 +145,13 @@ class Members:
     def _of_module(self, dotted: str) -> Value:
         name = self.knowledge.documented(dotted)
         query = self.knowledge.rank("attribute", name)
-        return self.rank(query) if query is not None else Library(name)
+        if query is not None:
+            return self.rank(query)
+        if name == "typing.TYPE_CHECKING":
+            return FALSE
+        package, _, word = name.partition(".")
+        run = self.simulator.heap.get(Made("<runs>", path=package), "run") if word == "run" else None
+        return run if run is not None else Library(name)
 
     def _of_class(self, cls: Class, name: str, receiver: Object | None) -> Value | None:
         found = cls.find(name)
@@ -170,12 +189,12 @@ class Members:
         """Return the names of the library's classes that an object is an instance of, nearest first."""
         if isinstance(base, Made):
             if base.cls == "super" and isinstance(owner := dict(base.arguments).get("owner"), Class):
-                return tuple(self.knowledge.documented(one) for one in owner.library_bases())
-            return (base.cls,)
+                return self.knowledge.lineage(owner.library_bases())
+            return self.knowledge.lineage((base.cls,))
         if isinstance(base, Object):
-            return tuple(self.knowledge.documented(one) for one in base.cls.library_bases())
+            return self.knowledge.lineage(base.cls.library_bases())
         if isinstance(base, Class):
-            return tuple(self.knowledge.documented(one) for one in base.library_bases())
+            return self.knowledge.lineage(base.library_bases())
         if isinstance(base, Unknown) and base.name:
             found = self.knowledge.classes["receivers"].get(base.name.lstrip("_"))
             return (found,) if found else ()

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 
 from allranks.check.simulate import arithmetic
+from allranks.check.simulate.compiled import COMPILERS, compile_function, put_on_devices, shard_over_mesh
 from allranks.check.simulate.given import Given
-from allranks.check.simulate.parts import Method, Model, Simulation
+from allranks.check.simulate.parts import Model, Simulation
 from allranks.check.simulate.state import Frame
 from allranks.check.simulate.values import (
     ANYTHING,
     NONE,
     ORDER,
+    RANK,
+    ByRole,
     Class,
     Const,
-    Either,
     Function,
     Items,
     Library,
@@ -25,6 +26,7 @@ from allranks.check.simulate.values import (
     Text,
     Unknown,
     Value,
+    by_role,
     lift,
     made_of,
     number,
@@ -32,10 +34,6 @@ from allranks.check.simulate.values import (
     truth,
     unknown,
 )
-
-_MOST = 64
-_CLOCK_LETTERS = "HIklMSfspPXcTRr"  # what strftime fills in that changes within a day
-
 
 # Functions
 
@@ -116,9 +114,21 @@ def _getattr(simulator: Simulation, frame: Frame, given: Given) -> Value:
 def _setattr(simulator: Simulation, frame: Frame, given: Given) -> Value:
     if len(given.arguments) == 3:
         owner, name, value = given.arguments
-        if isinstance(owner, Object) and isinstance(name, Const):
-            simulator.heap.set(owner, str(name.value), value, frame.live)
+        known = isinstance(owner, Unknown) and owner.name and taint(value) & RANK
+        if isinstance(name, Const) and (isinstance(owner, Object) or known):
+            holder = Library(f"<{owner.name}>") if isinstance(owner, Unknown) else owner
+            simulator.heap.set(holder, str(name.value), value, frame.live)
     return NONE
+
+
+def _hasattr(simulator: Simulation, _: Frame, given: Given) -> Value:
+    """Return whether an object has an attribute, where some roles alone have stored it; else nothing is known."""
+    name = given.argument(1)
+    if isinstance(given.first, Object) and isinstance(name, Const):
+        stored = simulator.heap.get(given.first, str(name.value))
+        if isinstance(stored, ByRole):
+            return by_role(Const(one != NONE) for one in stored.roles)
+    return ANYTHING
 
 
 def _isinstance(_: Simulation, __: Frame, given: Given) -> Value:
@@ -251,80 +261,41 @@ def _prepare(_: Simulation, __: Frame, given: Given) -> Value:
     return made[0] if len(made) == 1 else Items(made)
 
 
-# Methods
+def _partition(_: Simulation, __: Frame, given: Given) -> Value:
+    return Made("jax.sharding.PartitionSpec", about=given.first)
 
 
-def _append(simulator: Simulation, frame: Frame, given: Given) -> Value | None:
-    """Put something into a list."""
-    base, target = given.receiver, given.owner
-    if not isinstance(target, ast.Name | ast.Attribute) or not isinstance(base, Items | Unknown):
-        return None
-    few = isinstance(base, Items) and len(base.items) < _MOST and not frame.loops
-    if few and isinstance(base, Items) and len(given.arguments) == 1:
-        simulator.statements.change(frame, target, Items((*base.items, given.arguments[0]), base.kind))
-    else:
-        simulator.statements.change(frame, target, Unknown(taint(base) | unknown(*given.arguments).taint))
-    return NONE
+def _import(simulator: Simulation, frame: Frame, given: Given) -> Value:
+    """Import a module by its name: ``importlib.import_module("loop")``."""
+    name = given.first
+    return simulator.import_module(str(name.value), frame.module) if isinstance(name, Const) else ANYTHING
 
 
-def _format(_: Simulation, __: Frame, given: Given) -> Value | None:
-    base = given.receiver
-    if not isinstance(base, Const | Text):
-        return None
-    shape = arithmetic.shape_of(base)
-    return lift(lambda *parts: Text(shape, unknown(base, *parts).taint), *given.every) if given.every else base
-
-
-def _changed_text(_: Simulation, __: Frame, given: Given) -> Value | None:
-    base = given.receiver
-    if not isinstance(base, Const | Text):
-        return None
-    return Text("{}", unknown(base, *given.every).taint) if taint(base) else unknown(*given.every)
-
-
-def _get(simulator: Simulation, frame: Frame, given: Given) -> Value | None:
-    """Return ``table.get(key, default)``."""
-    base = given.receiver
-    if base == Library("os.environ"):
-        return _environment(simulator, frame, given)
-    if given.first is not None and isinstance(base, Table | Unknown):
-        return simulator.expressions.item(base, given.first)
-    return None
-
-
-def _strftime(_: Simulation, __: Frame, given: Given) -> Value | None:
-    base, form = given.receiver, given.first
-    if not isinstance(base, Made) or not base.taint:
-        return None
-    plain = isinstance(form, Const) and isinstance(form.value, str)
-    changes = not plain or any(f"%{letter}" in arithmetic.shape_of(form or NONE) for letter in _CLOCK_LETTERS)
-    return Text("{}", base.taint if changes else 0)
-
-
-def _descriptor_of_file(_: Simulation, __: Frame, ___: Given) -> Value | None:
-    return Made("io.FileIO")
-
-
-def _set_defaults(simulator: Simulation, _: Frame, given: Given) -> Value | None:
-    """Note the functions that ``parser.set_defaults(run=train)`` lets a command line choose."""
-    for name, value in given.keywords:
-        if isinstance(value, Function):
-            before = simulator.chosen[name].options if name in simulator.chosen else ()
-            simulator.chosen[name] = Either(tuple(dict.fromkeys((*before, value))))
+def _execute(simulator: Simulation, frame: Frame, _: Given) -> Value:
+    """Run a text that may give the variables of a module other values: ``exec(open("configurator.py").read())``."""
+    for name, value in list(simulator.heap.names(frame.module)) if frame.function is None else ():
+        if isinstance(value, Const) and not name.startswith("__"):
+            simulator.heap.set(frame.module, name, simulator.members.called(name) or Unknown(name=name))
     return NONE
 
 
 MODELS: Mapping[str, Model] = {
+    "exec": _execute,
+    "importlib.import_module": _import,
     **dict.fromkeys(
         (
             *("functools.wraps", "functools.lru_cache", "functools.cache", "torch.compile", "torch.jit.script"),
-            *("jax.jit", "jax.pmap", "jax.checkpoint", "copy.copy", "copy.deepcopy", "tqdm.tqdm", "tqdm.auto.tqdm"),
+            *("jax.checkpoint", "copy.copy", "copy.deepcopy", "tqdm.tqdm", "tqdm.auto.tqdm"),
             *("os.fspath", "os.path.abspath", "os.path.expanduser", "os.path.realpath", "os.path.normpath", "iter"),
             *("os.path.dirname", "os.path.basename", "reversed", "asyncio.run", "hydra.main"),
             "accelerate.utils.find_executable_batch_size",
         ),
         _first,
     ),
+    **dict.fromkeys(COMPILERS, compile_function),
+    "jax.device_put": put_on_devices,
+    "jax.sharding.NamedSharding": shard_over_mesh,
+    "jax.sharding.PartitionSpec": _partition,
     **dict.fromkeys(("map", "filter", "jax.tree.map", "jax.tree_map", "jax.tree_util.tree_map"), _map),
     **dict.fromkeys(("absl.app.run", "fire.Fire", "typer.run"), _callback),
     "threading.Thread": _thread,
@@ -336,7 +307,8 @@ MODELS: Mapping[str, Model] = {
     **dict.fromkeys(("pathlib.Path", "pathlib.PurePath", "Path"), _path),
     **{kind: _container(kind) for kind in ("list", "tuple", "set", "dict")},
     **{kind: _descriptor(kind) for kind in ("staticmethod", "classmethod", "property")},
-    **dict.fromkeys(("hasattr", "callable", "issubclass", "type"), _nothing_known),
+    **dict.fromkeys(("callable", "issubclass", "type"), _nothing_known),
+    "hasattr": _hasattr,
     **dict.fromkeys(("any", "all"), _any),
     "next": _next,
     "accelerate.Accelerator.prepare": _prepare,
@@ -358,16 +330,4 @@ MODELS: Mapping[str, Model] = {
     "os.getenv": _environment,
     "os.environ.get": _environment,
     "os.path.join": _join,
-}
-METHODS: Mapping[str, Method] = {
-    **dict.fromkeys(("append", "extend", "add"), _append),
-    **dict.fromkeys(
-        ("strip", "rstrip", "lstrip", "lower", "upper", "replace", "split", "rsplit", "removesuffix", "removeprefix"),
-        _changed_text,
-    ),
-    "fileno": _descriptor_of_file,
-    "format": _format,
-    "get": _get,
-    "set_defaults": _set_defaults,
-    "strftime": _strftime,
 }

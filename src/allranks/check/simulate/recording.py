@@ -12,6 +12,7 @@ from allranks.check.simulate.values import (
     ANYTHING,
     CLOCK,
     DATA,
+    EVERY,
     FILES,
     IDENTITY,
     NONE,
@@ -19,6 +20,8 @@ from allranks.check.simulate.values import (
     RANDOM,
     RANK,
     SEEN,
+    SPREAD,
+    TRUE,
     ByRole,
     Const,
     Library,
@@ -26,7 +29,10 @@ from allranks.check.simulate.values import (
     Text,
     Unknown,
     Value,
+    by_role,
+    of_role,
     options,
+    roles_where,
     taint,
     truth,
     unknown,
@@ -46,6 +52,7 @@ _NEED_PATH = ("file", "append", "checkpoint")  # without a path these return wha
 # What a call does whose arguments say that it does not do what it is known for.
 _INSTEAD = {"mkdir": "folder", "tracker": "muted"}
 # What fails where another process was first, and is done then.
+_BEGINS = ("init", "start_run")  # functions of trackers' packages
 _FORGIVEN = frozenset(["mkdir", "folder", "delete", "moved", "exists", "read", "load"])
 _MOVES = frozenset(["rename", "replace", "renames", "move"])  # what they name lies there as a whole afterwards
 _SIGNS = ("initialise", "wrap", "sample", "launch")
@@ -78,6 +85,8 @@ class Recording:
     def sign(self, frame: Frame, kind: str, name: str, node: ast.AST) -> None:
         """Note a sign that there are several processes."""
         self.note(frame, name, f"sign {kind}", Given(node))
+        if kind == "initialise" and self.simulator.heap.get(Made("<world>"), "joined") is not None:
+            self.simulator.heap.set(Made("<world>"), "joined", TRUE)
 
     def signs(self, frame: Frame, name: str, node: ast.AST) -> None:
         """Note a call that the tables have as a sign."""
@@ -96,6 +105,8 @@ class Recording:
             return Unknown(DATA)  # it waits for nobody
         if entry.sharded and not self.simulator.shards:
             return Unknown(DATA) if forward else unknown(*given.arguments)
+        if entry.wrapped and (not self.simulator.wraps or self.simulator.no_grad):
+            return ANYTHING
         made = self.note(frame, entry.name, "collective", given, entry)
         made.group = any(_is_group(given.argument(key)) for key in entry.group)
         for at in entry.fills:
@@ -103,6 +114,9 @@ class Recording:
             if isinstance(target, ast.Name | ast.Attribute):
                 self.simulator.statements.store(frame, target, Unknown(name="agreed"))
         if forward:
+            alike = isinstance(given.first, Unknown) and given.first.kind == "alike"
+            return given.first if alike and given.first is not None else Unknown(DATA)
+        if entry.op.startswith("scatter") or entry.op == "split_between_processes":
             return Unknown(DATA)
         return unknown(*given.arguments) if entry.own else ANYTHING
 
@@ -113,12 +127,20 @@ class Recording:
         where = given.receiver if of_receiver else given.argument(*keys)
         made = self._made(entry, name, where, frame, given)
         kind = self._mode(entry, given, of_receiver=of_receiver) if entry.modes else entry.kind
+        mode = given.argument("mode", "filemode") if kind == "append" else None
+        if isinstance(mode, Const) and str(mode.value).startswith("w"):
+            kind = "file"
         if entry.only_if and not _asked(given.argument(entry.only_if)):
             return made
+        live = frame.live
         for key, constant in entry.unless:
             value = given.argument(key)
-            if value is not None and (given.has(key, constant) or isinstance(value, ByRole)):
+            if isinstance(value, ByRole):
+                live &= sum(1 << role for role, one in enumerate(value.roles) if one != Const(constant))
+            elif given.has(key, constant):
                 kind = _INSTEAD.get(kind, "")
+        if kind == "tracker":
+            live &= self._with_run(name, live)
         if name.rpartition(".")[2] in _MOVES:
             moved = self.note(
                 frame, name, "moved", given, entry, given.argument(0 if of_receiver else 1, "dst", "target")
@@ -127,9 +149,21 @@ class Recording:
             moved.target = ast.unparse(source) if source is not None else ""
         if kind and not (kind in _NEED_PATH and entry.path and not _names_file(where)):
             call = self.note(frame, name, kind, given, entry, where)
+            call.live = live
             source = given.owner if of_receiver else given.expression(*keys)
             call.target = ast.unparse(source) if source is not None else ""
         return made
+
+    def _with_run(self, name: str, live: int) -> int:
+        """Return the roles that have a run of a tracker's package: those that began one, if any role did."""
+        package, _, word = name.partition(".")
+        of_package, heap = Made("<runs>", path=package), self.simulator.heap
+        before = heap.get(of_package, "run")
+        if word in _BEGINS:
+            none = before if before is not None else NONE
+            run = by_role(Made("<run>") if live >> role & 1 else of_role(none, role) for role in range(4))
+            heap.set(of_package, "run", run)
+        return roles_where(truth(before), "TUD") if isinstance(before, ByRole) and word not in _BEGINS else EVERY
 
     @staticmethod
     def _mode(entry: Effect, given: Given, *, of_receiver: bool) -> str:
@@ -162,7 +196,7 @@ class Recording:
         if kind == "memory":
             return Made(f"io.{name.rpartition('.')[2]}")
         if kind == "spread":
-            return Made("jax.Array")
+            return Unknown(SPREAD)
         self.note(frame, name, f"local {kind}", given)
         found = _TAINTS[kind]
         if kind == "random" and self.simulator.seeded:
@@ -189,6 +223,6 @@ def _asked(value: Value | None) -> bool:
 
 
 def _names_file(where: Value | None) -> bool:
-    if where is None or where == NONE:
-        return False
+    if where is None or where == NONE or (isinstance(where, Const) and isinstance(where.value, int)):
+        return False  # a descriptor of an open file
     return not any(isinstance(one, Made) and one.cls.startswith("io.") for one in options(where))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from allranks.check.simulate.joining import join, join_all
-from allranks.check.simulate.parts import Simulation
-from allranks.check.simulate.state import Frame, Recording, Slot
+from allranks.check.simulate.joining import join
+from allranks.check.simulate.parts import Gap, Simulation
+from allranks.check.simulate.state import Frame, Recording, Slot, place_of
 from allranks.check.simulate.values import ANYTHING, NONE, Function, Value, by_role, of_role
 from allranks.check.traces.nodes import Branch, Exit, Result, has_collective
 
 _MOST_VARIANTS = 8  # results kept of one function; what is called in more ways gets the last
-_DEEPEST = 60
+_DEEPEST = 40
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +45,10 @@ class Results:
             if kept.live == live and kept.env == env and self.simulator.heap.holds(kept.recording):
                 return self._again(kept)
         if key in self._stack or len(self._stack) > _DEEPEST:
-            self.simulator.deep |= len(self._stack) > _DEEPEST
+            if len(self._stack) > _DEEPEST:
+                symbol, path = self.simulator.symbol(function), function.module.path
+                gap = Gap(path, place_of(function.node), symbol, f"more than {_DEEPEST} calls lead into each other")
+                self.simulator.gaps.append(gap)
             return None
         if len(every) >= _MOST_VARIANTS or self.simulator.spent:
             same = [kept for kept in every if kept.live == live] or every
@@ -86,15 +90,20 @@ class Results:
             )
         self.simulator.statements.block(frame, node.body)
         value = _returned(frame)
-        yielded = (join_all(frame.yielded) or NONE) if frame.yields else None
+        yielded = _for_roles(frame.yielded) if frame.yields else None
         trace = tuple(frame.trace)
         return Result(symbol, frame.path, node.lineno, value, trace, frame.yields, yielded, has_collective(trace))
 
 
 def _returned(frame: Frame) -> Value:
     """Return what a function returns: for each role the values of the returns that it may reach."""
+    return _for_roles((*frame.returned, (frame.live, NONE, frame.under)))
+
+
+def _for_roles(every: Iterable[tuple[int, Value, int]]) -> Value:
+    """Join values, each for its roles. With each comes the taint of the conditions around it."""
     found: list[Value | None] = [None] * 4
-    for roles, value, under in (*frame.returned, (frame.live, NONE, frame.under)):
+    for roles, value, under in every:
         for role in range(4):
             if roles >> role & 1:
                 old, new = found[role], of_role(value, role)

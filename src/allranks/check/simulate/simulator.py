@@ -13,11 +13,24 @@ from allranks.check.simulate.expressions import Expressions
 from allranks.check.simulate.given import Given
 from allranks.check.simulate.library import Libraries
 from allranks.check.simulate.members import Members
+from allranks.check.simulate.parts import Gap
 from allranks.check.simulate.recording import Recording
 from allranks.check.simulate.results import Results
 from allranks.check.simulate.state import Frame, Heap
 from allranks.check.simulate.statements import Statements
-from allranks.check.simulate.values import ANYTHING, EVERY, Class, Const, Either, Function, Library, ModuleObject, Value
+from allranks.check.simulate.values import (
+    ANYTHING,
+    EVERY,
+    FALSE,
+    Class,
+    Const,
+    Either,
+    Function,
+    Library,
+    Made,
+    ModuleObject,
+    Value,
+)
 from allranks.check.sources.source import module_name
 from allranks.check.traces.nodes import Result, has_collective
 
@@ -29,7 +42,8 @@ class Simulator:
 
     - ``trees``: the files by path. ``modules``: which file an import means.
     - ``watched``: names of functions that rules ask about, beside those of the tables.
-    - ``shards``: the project keeps models in parts (FSDP, ZeRO). ``seeded``: it seeds its random numbers.
+    - ``shards``: the project keeps models in parts (FSDP, ZeRO). ``wraps``: it wraps models (DDP, FSDP). ``seeded``: it
+      seeds its random numbers.
     """
 
     def __init__(
@@ -40,13 +54,14 @@ class Simulator:
         *,
         watched: Collection[str] = (),
         shards: bool = False,
+        wraps: bool = False,
         seeded: bool = False,
     ) -> None:
         self.trees = trees
         self.modules = modules
         self.knowledge = knowledge
         self.watched = frozenset(watched)
-        self.shards = shards
+        self.shards, self.wraps = shards, wraps
         self.seeded = seeded
         self.builtins = frozenset(dir(builtins))
         self.heap = Heap()
@@ -61,7 +76,7 @@ class Simulator:
         self.chosen: dict[str, Either] = {}
         self.program = ""
         self.no_grad = 0  # contexts around that switch gradients off
-        self.deep = False  # a chain of calls was too long to be followed
+        self.gaps: list[Gap] = []
         self._objects: dict[str, ModuleObject] = {}
         self._modules: dict[str, Result] = {}  # of modules
 
@@ -104,13 +119,16 @@ class Simulator:
     def result_of_module(self, path: str) -> Result:
         """Return what a module does where it is imported."""
         self.module(path)
-        return self._modules[path]
+        return self._modules.get(path, Result("", path, 1, ANYTHING))
 
-    def run_program(self, path: str) -> Result:
-        """Return what a file does where it is started: its ``__name__`` is ``__main__``."""
+    def run_program(self, path: str, *, alone: bool = False) -> Result:
+        """Return what a file does where it is started: its ``__name__`` is ``__main__``. ``alone``: it asks whether it
+        has joined the others before it does."""
         module = ModuleObject(path, module_name(path))
         self.program = path
         self.heap.forget_settings()
+        if alone:
+            self.heap.set(Made("<world>"), "joined", FALSE)
         before = self._objects.get(path)
         self._objects[path] = module
         self.heap.set(module, "__name__", Const("__main__"))
@@ -140,19 +158,23 @@ class Simulator:
 
     def import_module(self, dotted: str, importer: ModuleObject) -> Value:
         """Import a module, and the packages that it is in; return it."""
-        path = self.modules.find(dotted, importer.path)
+        path = self._find(dotted, importer)
         if path is None:
             return Library(self.knowledge.documented(dotted)) if not dotted.startswith(".") else ANYTHING
         return self.module(path)
 
     def import_name(self, dotted: str, name: str, importer: ModuleObject) -> Value:
         """Return what ``from dotted import name`` gives."""
-        path = self.modules.find(dotted, importer.path)
+        path = self._find(dotted, importer)
         if path is None:
             if dotted.startswith("."):
                 return ANYTHING
             full = self.knowledge.documented(f"{dotted}.{name}")
             query = self.knowledge.rank("attribute", full)
+            if full == "typing.TYPE_CHECKING":
+                return FALSE
+            if query is None and name.isupper():
+                return self.members.called(name) or Library(full)
             return self.members.rank(query) if query is not None else Library(full)
         module = self.import_module(dotted, importer) if not dotted.startswith(".") else self.module(path)
         if not isinstance(module, ModuleObject):
@@ -160,9 +182,14 @@ class Simulator:
         found = self.member_of_module(module, name)
         return found if found is not None else ANYTHING
 
+    def _find(self, dotted: str, importer: ModuleObject) -> str | None:
+        """Return the file of a module (`Modules.find`). While a program runs, its folder comes first."""
+        beside = self.modules.beside(self.program, dotted) if self.program and dotted[:1] != "." else None
+        return beside if beside is not None else self.modules.find(dotted, importer.path)
+
     def star(self, dotted: str, importer: ModuleObject) -> Iterator[tuple[str, Value]]:
         """Yield what ``from dotted import *`` binds."""
-        path = self.modules.find(dotted, importer.path)
+        path = self._find(dotted, importer)
         if path is None:
             return
         module = self.module(path)

@@ -15,6 +15,7 @@ from allranks.check.simulate.values import (
     NONE,
     Function,
     Library,
+    Made,
     ModuleObject,
     Truth,
     Value,
@@ -47,7 +48,7 @@ class Frame:
     live: int = EVERY
     trace: list[Node] = field(default_factory=list)
     returned: list[tuple[int, Value, int]] = field(default_factory=list)  # roles, value, taint of the conditions
-    yielded: list[Value] = field(default_factory=list)
+    yielded: list[tuple[int, Value, int]] = field(default_factory=list)  # as `returned`
     globals: set[str] = field(default_factory=set)
     nonlocals: set[str] = field(default_factory=set)
     ordered: int = 0  # contexts around that let one process in at a time
@@ -153,7 +154,7 @@ class Heap:
     def forget_settings(self) -> None:
         """Forget what a program has given its settings: another begins with its own."""
         for slot in list(self._layers[-1]):
-            if isinstance(slot[0], Library):
+            if isinstance(slot[0], Library | Made):
                 self._layers[-1][slot] = None
 
     def record(self) -> Recording:

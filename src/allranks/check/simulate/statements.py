@@ -6,9 +6,10 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from allranks.check.simulate.decorators import decorate
 from allranks.check.simulate.flow import Flow
 from allranks.check.simulate.given import Given
-from allranks.check.simulate.parts import Simulation
+from allranks.check.simulate.parts import Gap, Simulation
 from allranks.check.simulate.state import Frame, around, holder, place_of
 from allranks.check.simulate.values import (
     ANYTHING,
@@ -20,14 +21,16 @@ from allranks.check.simulate.values import (
     Items,
     Library,
     Made,
+    ModuleObject,
     Object,
     Table,
+    Text,
     Unknown,
     Value,
     taint,
     unknown,
 )
-from allranks.check.traces.nodes import Exit
+from allranks.check.traces.nodes import Enter, Exit
 
 _ENDS = frozenset(["sys.exit", "exit", "quit", "os._exit", "SystemExit"])
 
@@ -65,7 +68,19 @@ class Statements:
             self.simulator.step()
             run = self._by_type.get(type(statement))
             if run is not None:
-                run(frame, statement)
+                self._run(run, frame, statement)
+
+    def _run(self, run: Callable[[Frame, Any], None], frame: Frame, statement: ast.stmt) -> None:
+        """Run a statement. What fails in it, by a fault of ours or for too many calls in each other, is noted, and the
+        next one is run."""
+        trace, live, under = frame.trace, frame.live, frame.under
+        try:
+            run(frame, statement)
+        except Exception as error:
+            frame.trace, frame.live, frame.under = trace, live, under
+            fault = None if isinstance(error, RecursionError) else error
+            why = "its expressions, or the calls in it, are nested too deeply"
+            self.simulator.gaps.append(Gap(frame.path, place_of(statement), frame.symbol, why, fault))
 
     # Names
 
@@ -84,6 +99,8 @@ class Statements:
                         one.members.setdefault(target.attr, value)
                 elif (settings := self.simulator.members.settings(one, target)) is not None:
                     self._store_setting(frame, settings, target.attr, value)
+                elif isinstance(one, Unknown) and one.name and taint(value) & RANK:
+                    self.simulator.heap.set(Library(f"<{one.name}>"), target.attr, value, frame.live)
         elif isinstance(target, ast.Tuple | ast.List):
             self._unpack(frame, target.elts, value)
         elif isinstance(target, ast.Subscript):
@@ -119,10 +136,14 @@ class Statements:
 
     def _unpack(self, frame: Frame, targets: list[ast.expr], value: Value) -> None:
         items = value.items if isinstance(value, Items) else ()
-        starred = any(isinstance(target, ast.Starred) for target in targets)
+        star = next((at for at, target in enumerate(targets) if isinstance(target, ast.Starred)), None)
+        starred = star is not None
         for at, target in enumerate(targets):
+            behind = len(items) - len(targets) + at
             if len(items) == len(targets) and not starred:
                 self.store(frame, target, items[at])
+            elif star is not None and len(items) >= len(targets) - 1 and at != star:
+                self.store(frame, target, items[at if at < star else behind])
             else:
                 part = self.simulator.expressions.item(value, Const(at)) if not starred else unknown(value)
                 self.store(frame, target, Unknown(taint(part)) if isinstance(part, Unknown) else part)
@@ -185,15 +206,19 @@ class Statements:
     def _raise(self, frame: Frame, node: ast.Raise) -> None:
         value = self.simulator.expressions.value(frame, node.exc)
         name = value.cls if isinstance(value, Made) else value.name if isinstance(value, Library) else ""
-        self._leave(frame, "end" if name in _ENDS else "raise", node)
+        if name in _ENDS:
+            self.end(frame, node, value.about if isinstance(value, Made) else None)
+        else:
+            self._leave(frame, "raise", node)
 
     def _leave(self, frame: Frame, kind: str, node: ast.AST) -> None:
         frame.trace.append(Exit(kind, place_of(node)))
         frame.live = 0
 
-    def end(self, frame: Frame, node: ast.AST) -> None:
-        """Note that the process ends here."""
-        self._leave(frame, "end", node)
+    def end(self, frame: Frame, node: ast.AST, code: Value | None) -> None:
+        """Note that the process ends here, with an exit code: one that is not 0 ends the job, as an exception does."""
+        failed = isinstance(code, Text) or (isinstance(code, Const) and code.value not in (None, 0))
+        self._leave(frame, "raise" if failed else "end", node)
 
     def _jump(self, frame: Frame, node: ast.Break | ast.Continue) -> None:
         breaks = isinstance(node, ast.Break)
@@ -219,26 +244,37 @@ class Statements:
             first, *others = alias.name.split(".")
             if others:
                 module = self.simulator.import_module(first, frame.module)
+            self._enter_module(frame, module, node)
             for part in others if alias.asname is not None else ():  # import a.b as m: m is the attribute b of a
                 module = self.simulator.members.attribute(frame, module, part, node)
             self.bind(frame, alias.asname or first, module)
 
     def _import_from(self, frame: Frame, node: ast.ImportFrom) -> None:
         dotted = "." * node.level + (node.module or "")
+        if node.module:
+            self._enter_module(frame, self.simulator.import_module(dotted, frame.module), node)
         for alias in node.names:
             if alias.name == "*":
                 for name, value in self.simulator.star(dotted, frame.module):
                     self.bind(frame, name, value)
             else:
                 value = self.simulator.import_name(dotted, alias.name, frame.module)
+                self._enter_module(frame, value, node)
                 self.bind(frame, alias.asname or alias.name, value)
+
+    def _enter_module(self, frame: Frame, module: Value, node: ast.AST) -> None:
+        """Note what a module does when it is imported, and the packages that it is in."""
+        if isinstance(module, ModuleObject) and frame.function is None:
+            result = self.simulator.result_of_module(module.path)
+            if result.trace:
+                frame.trace.append(Enter(result, place_of(node), frame.live))
 
     # Definitions
 
     def _define(self, frame: Frame, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         value: Value = Function(node, frame.module, around(frame))
         for decorator in reversed(node.decorator_list):
-            value = self.simulator.calls.decorated(frame, value, decorator)
+            value = decorate(self.simulator, frame, value, decorator)
         self.bind(frame, node.name, value)
 
     def _class(self, frame: Frame, node: ast.ClassDef) -> None:
@@ -255,7 +291,7 @@ class Statements:
         made: Value = cls
         self.bind(frame, node.name, cls)
         for decorator in reversed(node.decorator_list):  # it may be put into a table of classes
-            made = self.simulator.calls.decorated(frame, made, decorator)
+            made = decorate(self.simulator, frame, made, decorator)
         self.bind(frame, node.name, made)
 
     def _typed(self, frame: Frame, annotation: ast.expr) -> Value:

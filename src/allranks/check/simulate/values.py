@@ -19,8 +19,8 @@ EVERY = 0b1111  # roles as bits, the first role in the lowest
 # What an unknown value depends on. RANK: which rank this is. FILES: whether this process finds a file. CLOCK, RANDOM:
 # unseeded. IDENTITY: process id, host name, uuid, temporary names. DATA: the rows that this process was given. ORDER:
 # an order that nothing fixes (a listing, a set). SEEN: it was made of what files say, or files decided which of several
-# values it is; as far as all ranks see the same files, it is the same on all.
-RANK, FILES, CLOCK, RANDOM, IDENTITY, DATA, ORDER, SEEN = 1, 2, 4, 8, 16, 32, 64, 128
+# values it is; as far as all ranks see the same files, it is the same on all. SPREAD: an array over all processes.
+RANK, FILES, CLOCK, RANDOM, IDENTITY, DATA, ORDER, SEEN, SPREAD = 1, 2, 4, 8, 16, 32, 64, 128, 256
 # What may differ between processes of one role.
 DIFFERS = RANK | FILES | CLOCK | RANDOM | IDENTITY | DATA
 
@@ -92,6 +92,7 @@ class Function:
     named: tuple[tuple[str, Value], ...] = ()
     only: int = EVERY
     no_grad: bool = False  # a decorator switches gradients off in it
+    compiled: str = ""  # by JAX: "all" for the devices of all processes, "spread" for those that its arguments are on
 
     @property
     def name(self) -> str:
@@ -101,10 +102,11 @@ class Function:
         """Return the function as a method of an object."""
         made = Function(self.node, self.module, self.scope, self.owner, receiver)
         made.bound, made.named, made.only, made.no_grad = self.bound, self.named, self.only, self.no_grad
+        made.compiled = self.compiled
         return made
 
     def _key(self) -> tuple[object, ...]:
-        return self.node, self.scope, self.owner, self.receiver, self.bound, self.named, self.only
+        return self.node, self.scope, self.owner, self.receiver, self.bound, self.named, self.only, self.compiled
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Function) and self._key() == other._key()

@@ -35,6 +35,10 @@ class Around:
         """Return whether one of these texts is in a file of the programs that ``path`` belongs to."""
         return any(word in self._text(one) for one in self.files(path) for word in words)
 
+    def used_by(self, paths: Iterable[str]) -> frozenset[str]:
+        """Return files and all that they import."""
+        return frozenset(closed(paths, lambda one: self._imported.get(one, ())))
+
     def _text(self, path: str) -> str:
         if path not in self._texts:
             self._texts[path] = "\n".join(self._lines[path])

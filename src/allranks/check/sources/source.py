@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import codecs
 import io
+import re
 import tokenize
 import warnings
 from collections import defaultdict
@@ -29,15 +30,23 @@ _TESTS = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*/test_*.p
 
 
 MOST_STEPS = 100_000
+# Statements of Python 3.12 (type parameters, f-strings in f-strings) and 3.14 (exceptions without parentheses,
+# t-strings), in the line at which an older Python stops.
+_NEWER = re.compile(
+    r"\s*type\s+\w+\s*[=\[]|\s*(async\s+)?def\s+\w+\[|\s*class\s+\w+\[|\s*except\*?\s+[\w.]+\s*,\s*[\w.]+[^(]*:"
+    r"|[^#]*\bf\w?([\"'])[^\"']*\{[^}\"']*\2|[^#]*(?<![\w\"'])(t|rt|tr)[\"']"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Why a file has no tree, and where."""
+    """Why a file has no tree, and where. ``newer``: Python after the version that runs allranks can read it, as far as
+    the line shows."""
 
     reason: str
     line: int = 1
     column: int = 1
+    newer: bool = False
 
 
 def decode(raw: bytes) -> str | Unreadable:
@@ -59,11 +68,10 @@ def parse(text: str) -> ast.Module | Unreadable:
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except SyntaxError as error:
-        return Unreadable(
-            f"syntax error, or newer than the Python that runs allranks: {error.msg}",
-            max(error.lineno or 1, 1),
-            max(error.offset or 1, 1),
-        )
+        line, column = max(error.lineno or 1, 1), max(error.offset or 1, 1)
+        newer = _NEWER.match((split(text)[line - 1 : line] or [""])[0]) is not None
+        reason = "needs a newer Python than the one that runs allranks" if newer else f"syntax error: {error.msg}"
+        return Unreadable(reason, line, column, newer)
     except (RecursionError, MemoryError):
         return Unreadable("nested too deeply to be parsed")
     except ValueError as error:  # null bytes
@@ -235,10 +243,11 @@ def _bind(
         key = (owner, f".{target.attr}") if target.value.id == "self" else (scope, f"{target.value.id}.{target.attr}")
         found.setdefault(key, []).append(value)
     elif isinstance(target, ast.Tuple | ast.List):
-        parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
-        paired = parts if len(parts) == len(target.elts) else [value] * len(target.elts)
-        for one, part in zip(target.elts, paired, strict=True):
-            _bind(found, where, one, part)
+        for arm in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
+            parts = arm.elts if isinstance(arm, ast.Tuple | ast.List) else []
+            paired = parts if len(parts) == len(target.elts) else [arm] * len(target.elts)
+            for one, part in zip(target.elts, paired, strict=True):
+                _bind(found, where, one, part)
 
 
 @lru_cache(10_000)

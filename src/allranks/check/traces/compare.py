@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from allranks.check.simulate.values import DIFFERS, RANK, Truth
+from allranks.check.simulate.values import DATA, DIFFERS, RANK, Truth
 from allranks.check.traces.nodes import Branch, Call, Enter, Exit, Loop, Node, Result, Span, Try, has_collective
+from allranks.check.traces.sequences import (
+    LEAVES,
+    Sequence_,
+    changes_files,
+    choice,
+    fails,
+    located,
+    ops_of,
+    plain,
+    position,
+    without_end,
+)
 from allranks.check.traces.walk import Step
 
-# The collectives of one role: ("collective", op) · ("choice", then, orelse) · ("loop", items) · ("exit", kind).
-Sequence_: TypeAlias = tuple[Any, ...]
-_CHANGES = ("file", "checkpoint", "mkdir", "folder", "moved", "delete", "download", "append")
-_DEEPEST = 4  # calls down, in which a change of files is looked for
+Assumed: TypeAlias = frozenset[tuple[str, bool]]  # settings, by how the program writes them
+_SETTING = re.compile(r"(not )?([A-Za-z_][\w.]*)")
 _LEAVING = ("return", "break", "continue", "end")
 
 
@@ -68,19 +79,21 @@ class Comparison:
             return ()
         if key not in self._sequences:
             self._sequences[key] = ()
-            self._sequences[key] = _without_end(self.items(result.trace, role))
+            # A function that raises is no way that a job goes on.
+            self._sequences[key] = without_end(self.items(result.trace, role), (*LEAVES, "raise"))
         return self._sequences[key]
 
-    def items(self, nodes: Sequence[Node], role: int) -> Sequence_:
-        """Return the collectives of a role in nodes, up to where it leaves them."""
+    def items(self, nodes: Sequence[Node], role: int, assumed: Assumed = frozenset()) -> Sequence_:
+        """Return the collectives of a role in nodes, up to where it leaves them. ``assumed``: settings whose truth is
+        known there."""
         found: list[Any] = []
         for node in nodes:
-            found += self._item(node, role)
+            found += self._item(node, role, assumed)
             if found and found[-1][0] == "exit":
                 break
         return tuple(found)
 
-    def _item(self, node: Node, role: int) -> list[Any]:
+    def _item(self, node: Node, role: int, assumed: Assumed) -> list[Any]:
         if isinstance(node, Call):
             if node.kind != "collective" or node.group or not node.live >> role & 1:
                 return []
@@ -90,23 +103,23 @@ class Comparison:
         if isinstance(node, Exit):
             return [("exit", node.kind)] if node.kind in _LEAVING else [("exit", "raise")]
         if isinstance(node, Branch):
-            letter = node.letters[role]
+            letter = _assumed_letter(node, role, assumed)
             if letter == "T":
-                return list(self.items(node.then, role))
+                return list(self.items(node.then, role, assumed))
             if letter == "F":
-                return list(self.items(node.orelse, role))
-            return _choice(self.items(node.then, role), self.items(node.orelse, role))
+                return list(self.items(node.orelse, role, assumed))
+            return choice(self.items(node.then, role, assumed), self.items(node.orelse, role, assumed))
         if isinstance(node, Loop):
             if node.often[role] == "F":
                 return []
-            body = _without_end(self.items(node.body, role), ("break", "continue"))
-            rest = list(self.items(node.orelse, role))
+            body = without_end(self.items(node.body, role, assumed), ("break", "continue"))
+            rest = list(self.items(node.orelse, role, assumed))
             return [("loop", body), *rest] if body else rest
-        found = [*self.items(node.body, role), *self.items(node.orelse, role)]
+        found = [*self.items(node.body, role, assumed), *self.items(node.orelse, role, assumed)]
         if found and found[-1][0] == "exit" and found[-1][1] == "raise":
             found.pop()
         leaving = [found.pop()] if found and found[-1][0] == "exit" else []
-        return [*found, *self.items(node.final, role), *leaving]
+        return [*found, *self.items(node.final, role, assumed), *leaving]
 
     # Comparison
 
@@ -121,7 +134,7 @@ class Comparison:
         """Compare the roles in nodes, after which ``after`` follows in the same function."""
         if not has_collective(tuple(nodes)) and not has_collective(tuple(after)):
             return
-        whole = {self.items((*nodes, *after), role) for role in level.each}
+        whole = {self.items((*nodes, *after), role, level.assumed) for role in level.each}
         level = replace(level, quiet=level.quiet or len(whole) < 2)
         for at, node in enumerate(nodes):
             rest = (*nodes[at + 1 :], *after)
@@ -132,8 +145,10 @@ class Comparison:
                 self._loop(node, level, rest)
             elif isinstance(node, Enter):
                 chain = (*level.chain, (level.result.symbol, level.result.path, node.span))
-                self._function(_Level(node.result, level.roles & node.live, chain, level.quiet))
+                beyond = (*rest, *level.again, *level.outer, *level.beyond)
+                self._function(_Level(node.result, level.roles & node.live, chain, level.quiet, beyond=beyond))
             elif isinstance(node, Try):
+                self._failure(node, level, rest)
                 self._nodes(node.body, level, (*node.orelse, *node.final, *rest))
                 for handler in node.handlers:
                     self._nodes(handler, level, (*node.final, *rest))
@@ -141,24 +156,38 @@ class Comparison:
             elif isinstance(node, Exit):
                 return
 
+    def _failure(self, node: Try, level: _Level, rest: tuple[Node, ...]) -> None:
+        """Note a step of training that one process leaves by an exception, which it swallows, and goes on."""
+        if node.swallows is None or not level.again:
+            return
+        missed = (*node.body, *(rest if self._leaves(node.handlers[0], level.each[0]) else ()))
+        steps = [one for one in located(missed, level.each[0]) if one[0].entry.op.endswith((" backward", "backward"))]
+        if steps:
+            span, text = node.swallows
+            handler = Branch("DDDD", DATA, span, text, (), ())
+            found = self._note(handler, level, steps[0], "process", ((), (steps[0][0].entry.op,)))
+            found.leaves = "swallowing its exception"
+
     def _branch(self, node: Branch, level: _Level, rest: tuple[Node, ...]) -> bool:
-        """Compare the two sides of a condition; return whether they part by the rank."""
+        """Compare the two sides of a condition; return whether one leaves the function because of the rank."""
         there = [role for role in level.each if node.letters[role] in "TUD"]
         others = [role for role in level.each if node.letters[role] in "FUD"]
-        parted = False
+        parted = leaves = False
         if there and others and not level.quiet:
             one = min(there, key=lambda role: "TUD".index(node.letters[role]))
             other = min(others, key=lambda role: "FUD".index(node.letters[role]))
             if node.letters[one] != node.letters[other]:
                 parted = self._differ(node, (node.then, one), (node.orelse, other), level, rest)
+                leaves = parted and self.found[-1].leaves != ""
         either = [role for role in there if node.letters[role] == "D"]
         if either and not parted and node.taint & DIFFERS & ~RANK:
             self._differ(node, (node.then, either[0]), (node.orelse, either[0]), level, rest, cause="process")
         for roles, side in ((there, node.then), (others, node.orelse)):
             if roles:
                 inside = replace(level, roles=sum(1 << role for role in roles), quiet=level.quiet or parted)
+                inside.assumed |= _assumes(node, side is node.then)
                 self._nodes(side, inside, rest)
-        return parted
+        return leaves
 
     def _differ(
         self,
@@ -170,30 +199,30 @@ class Comparison:
         cause: str = "rank",
     ) -> bool:
         """Compare the collectives of a role on one side with those of a role on the other; note where they differ."""
-        if any(_fails(nodes) for nodes, _ in (one, other)):
+        if any(fails(nodes) for nodes, _ in (one, other)):
             return False
         leaves = [self._leaves(*side) for side in (one, other)]
         missed = self._missed(leaves, rest, level)
-        later = self.items(missed, other[1] if leaves[0] else one[1])
+        later = self.items(missed, other[1] if leaves[0] else one[1], level.assumed)
         sides = []
         for (nodes, role), gone in zip((one, other), leaves, strict=True):
-            items = self.items(nodes, role)
-            sides.append(_plain(_without_end(items) if gone else (*items, *later)))
-        if sides[0] == sides[1] or (cause == "process" and "end" in leaves):  # whoever ends the process ends the job
+            items = self.items(nodes, role, level.assumed)
+            sides.append(plain(without_end(items) if gone else (*items, *later)))
+        if sides[0] == sides[1]:
             return False
         at = next((i for i, (a, b) in enumerate(zip(*sides, strict=False)) if a != b), min(map(len, sides)))
         longer = 0 if len(sides[0]) > len(sides[1]) else 1
         nodes, role = (one, other)[longer]
-        inside = _located(nodes if leaves[longer] else (*nodes, *missed), role)
+        inside = located(nodes if leaves[longer] else (*nodes, *missed), role)
         if not inside:
             return False
         same = sorted(map(str, sides[0])) == sorted(map(str, sides[1]))
         if cause == "rank":
             cause = "order" if same else "return" if leaves[1 - longer] else "rank"
-        first = inside[min(_position(sides[longer], at), len(inside) - 1)]
-        found = self._note(node, level, first, cause, (_ops(sides[0]), _ops(sides[1])))
+        first = inside[min(position(sides[longer], at), len(inside) - 1)]
+        found = self._note(node, level, first, cause, (ops_of(sides[0]), ops_of(sides[1])))
         found.leaves = leaves[1 - longer]
-        found.changes = any(_changes_files(nodes) for nodes in (node.then, node.orelse, missed))
+        found.changes = any(changes_files(nodes) for nodes in (node.then, node.orelse, missed))
         return True
 
     def _note(
@@ -225,24 +254,35 @@ class Comparison:
             return ()
         if kinds == {"continue"}:
             return rest
+        if "end" in kinds:
+            return (*rest, *level.again, *level.outer, *level.beyond)
         return (*rest, *level.again) if kinds <= {"break", "continue"} else (*rest, *level.again, *level.outer)
 
     def _loop(self, node: Loop, level: _Level, rest: tuple[Node, ...]) -> None:
         inside = replace(level, again=node.body, outer=(*rest, *level.again, *level.outer))
         self._nodes(node.body, inside, ())
         self._nodes(node.orelse, level, ())
-        if node.taint & DIFFERS:
-            body = _plain(_without_end(self.items(node.body, level.each[0]), ("break", "continue")))
-            calls = _located(node.body, level.each[0])
+        parts = {node.often[role] for role in level.each}
+        if "F" in parts and len(parts) > 1 and not level.quiet:
+            role = next(role for role in level.each if node.often[role] != "F")
+            calls = located(node.body, role)
+            if calls:
+                ops = ops_of(plain(without_end(self.items(node.body, role), ("break", "continue"))))
+                self._note(node, level, calls[0], "rank", (ops, ()))
+        elif node.taint & DIFFERS:
+            body = plain(without_end(self.items(node.body, level.each[0]), ("break", "continue")))
+            calls = located(node.body, level.each[0])
             if body and calls:
-                self._note(node, level, calls[0], "rounds", (_ops(body), ()))
+                self._note(node, level, calls[0], "rounds", (ops_of(body), ()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Level:
     """A function that some roles run, as far as it is compared.
 
     - ``quiet``: their collectives in the end, here or where the function is called, is the same.
+    - ``beyond``: what follows in the functions that call it.
+    - ``assumed``: settings whose truth is known here, as a condition around asked for them.
     - ``again``: the body of the loop around. ``outer``: what follows after that loop.
     """
 
@@ -252,105 +292,27 @@ class _Level:
     quiet: bool
     again: tuple[Node, ...] = ()
     outer: tuple[Node, ...] = ()
+    beyond: tuple[Node, ...] = ()
+    assumed: Assumed = frozenset()
 
     @property
     def each(self) -> list[int]:
         return [role for role in range(4) if self.roles >> role & 1]
 
 
-def _choice(then: Sequence_, orelse: Sequence_) -> list[Any]:
-    """Return a condition that all ranks take alike, as one item; nothing if neither side has a collective."""
-    if then == orelse:
-        return list(then)
-    return [("choice", then, orelse)] if then or orelse else []
+def _assumes(node: Branch, holds: bool) -> Assumed:
+    """Return what a side of a condition says of a setting that is the same on all ranks."""
+    match = _SETTING.fullmatch(node.text) if set(node.letters) == {"U"} else None
+    return frozenset({(match[2], holds != (match[1] is not None))}) if match is not None else frozenset()
 
 
-def _without_end(items: Sequence_, kinds: tuple[str, ...] = ("return", "break", "continue")) -> Sequence_:
-    """Return items without the exit at their end."""
-    return items[:-1] if items and items[-1][0] == "exit" and items[-1][1] in kinds else items
-
-
-def _plain(items: Sequence_) -> Sequence_:
-    """Return the collectives, without exits and without choices that have none."""
-    found: list[Any] = []
-    for item in items:
-        if item[0] == "collective":
-            found.append(item)
-        elif item[0] == "loop" and (inside := _plain(item[1])):
-            found.append(("loop", inside))
-        elif item[0] == "choice":
-            sides = (_plain(item[1]), _plain(item[2]))
-            if sides[0] == sides[1]:
-                found += sides[0]
-            elif any(sides):
-                found.append(("choice", *sides))
-    return tuple(found)
-
-
-def _ops(items: Sequence_) -> tuple[str, ...]:
-    """Return the ops of items in order, the first few."""
-    found: list[str] = []
-    for item in items:
-        if item[0] == "collective":
-            found.append(item[1])
-        else:
-            for part in item[1:]:
-                found += _ops(part)
-    return tuple(found[:4])
-
-
-def _position(items: Sequence_, at: int) -> int:
-    """Return how many calls are in the items before one."""
-    return sum(_count(item) for item in items[:at])
-
-
-def _count(item: Any) -> int:
-    return 1 if item[0] == "collective" else sum(_count(inner) for part in item[1:] for inner in part)
-
-
-def _changes_files(nodes: Sequence[Node], depth: int = 0) -> bool:
-    """Whether some role makes, writes or deletes files in nodes."""
-    return any(_changes_file(node, depth) for node in nodes)
-
-
-def _changes_file(node: Node, depth: int) -> bool:
-    if isinstance(node, Call):
-        return node.kind in _CHANGES
-    if isinstance(node, Enter):
-        return depth < _DEEPEST and _changes_files(node.result.trace, depth + 1)
-    if isinstance(node, Branch):
-        return _changes_files((*node.then, *node.orelse), depth)
-    return isinstance(node, Loop | Try) and _changes_files((*node.body, *node.orelse), depth)
-
-
-def _fails(nodes: Sequence[Node]) -> bool:
-    """Whether a side ends with an exception: that is no way that a job goes on."""
-    return bool(nodes) and isinstance(nodes[-1], Exit) and nodes[-1].kind == "raise"
-
-
-def _located(nodes: Sequence[Node], role: int, at: Span | None = None, depth: int = 0) -> list[tuple[Call, Span]]:
-    """Return the collectives that a role reaches in nodes, each with where the function of the nodes leads to it."""
-    found: list[tuple[Call, Span]] = []
-    for node in nodes:
-        if isinstance(node, Call):
-            if node.kind == "collective" and not node.group and node.live >> role & 1:
-                found.append((node, at or node.span))
-        elif isinstance(node, Enter):
-            if node.live >> role & 1 and depth < 40:
-                found += _located(node.result.trace, role, at or node.span, depth + 1)
-        elif isinstance(node, Branch):
-            letter = node.letters[role]
-            if letter != "F":
-                found += _located(node.then, role, at, depth)
-            if letter != "T":
-                found += _located(node.orelse, role, at, depth)
-        elif isinstance(node, Loop):
-            found += _located((*node.body, *node.orelse), role, at, depth)
-        elif isinstance(node, Try):
-            found += _located((*node.body, *node.orelse, *node.final), role, at, depth)
-        elif isinstance(node, Exit):
-            break
-    return found
+def _assumed_letter(node: Branch, role: int, assumed: Assumed) -> str:
+    """Return the truth of a condition for a role, where some settings are known."""
+    said = _assumes(node, True) if assumed else frozenset()
+    for name, value in said:
+        if (name, value) in assumed or (name, not value) in assumed:
+            return "T" if (name, value) in assumed else "F"
+    return node.letters[role]
 
 
 def compare(root: Result) -> list[Divergence]:

@@ -52,7 +52,7 @@ class Result:
     trace: tuple[Node, ...] = ()
     yields: bool = False
     yielded: Value | None = None
-    has_collective: bool = False  # it holds a collective, at any depth
+    has_collective: bool = False  # it holds a collective, or an end of the process, at any depth
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +115,7 @@ class Try:
     handlers: tuple[tuple[Node, ...], ...]
     orelse: tuple[Node, ...] = ()
     final: tuple[Node, ...] = ()
+    swallows: tuple[Span, str] | None = None  # where and how one process goes on after an exception of its own
     span: Span = field(default=(1, 0, 1, 0))
     has_collective: bool = False
 
@@ -126,7 +127,7 @@ Node: TypeAlias = Call | Enter | Branch | Loop | Exit | Try
 
 
 def has_collective(nodes: tuple[Node, ...]) -> bool:
-    """Return whether nodes hold a collective, at any depth."""
+    """Return whether nodes hold a collective, or an end of the process, at any depth."""
     for node in nodes:
         if isinstance(node, Call):
             if node.kind == "collective":
@@ -134,6 +135,9 @@ def has_collective(nodes: tuple[Node, ...]) -> bool:
         elif isinstance(node, Enter):
             if node.result.has_collective:
                 return True
-        elif not isinstance(node, Exit) and node.has_collective:
+        elif isinstance(node, Exit):
+            if node.kind == "end":
+                return True
+        elif node.has_collective:
             return True
     return False

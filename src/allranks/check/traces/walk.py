@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -9,6 +10,7 @@ from typing import TypeAlias
 from allranks.check.simulate.values import EVERY, IDENTITY, RANK, roles_where
 from allranks.check.traces.nodes import Branch, Call, Enter, Exit, Loop, Node, Result, Span, Try
 
+_CASE = re.compile(r"([\w.]+) == ('\w+')")
 Step: TypeAlias = tuple[str, str, Span]  # the function that calls, its file, and where
 
 
@@ -19,7 +21,10 @@ class Reach:
     - ``certain``: roles that reach it, if conditions that are the same on all ranks hold. ``may``: roles that can.
     - ``chain``: the calls from the entry. ``guard``: the nearest condition that holds for some roles only.
     - ``under``: the taint of the conditions on the way. ``collectives``: collectives of the entry before it.
-    - ``ordered``: on the way, one process is let in at a time. ``started``: on the way, processes are started.
+    - ``turn``: the collectives that the roles which reach it have made before.
+    - ``cases``: what the program was asked to do, there: variables and the constants that they are equal to.
+    - ``ordered``: on the way, one process is let in at a time, or some roles have met others that come later.
+      ``started``: on the way, processes are started.
     """
 
     call: Call
@@ -32,6 +37,8 @@ class Reach:
     collectives: int
     ordered: bool
     started: bool = False
+    cases: tuple[tuple[str, str], ...] = ()
+    turn: int = 0
 
     @property
     def everyone(self) -> bool:
@@ -50,6 +57,7 @@ class _Way:
     started: bool = False
     symbol: str = ""
     path: str = ""
+    cases: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -59,6 +67,8 @@ class Walk:
     root: Result
     collectives: int = 0
     reached: list[Reach] = field(default_factory=list)
+    _passed: list[int] = field(default_factory=lambda: [0, 0, 0, 0])  # collectives that each role has made
+    _made: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # by those in a function, for some roles
     _seen: set[tuple[int, int, int, bool, bool, bool]] = field(default_factory=set)
 
     def run(self) -> list[Reach]:
@@ -88,6 +98,9 @@ class Walk:
     def _call(self, call: Call, way: _Way) -> None:
         if call.kind == "collective":
             self.collectives += 1
+            for role in range(4) if not call.group else ():
+                self._passed[role] += way.may & call.live & 1 << role > 0
+        turns = len({self._passed[role] for role in range(4) if way.may >> role & 1}) > 1
         self.reached.append(
             Reach(
                 call,
@@ -98,8 +111,10 @@ class Walk:
                 way.guard,
                 way.under,
                 self.collectives,
-                way.ordered or call.ordered,
+                way.ordered or call.ordered or turns,
                 way.started,
+                way.cases,
+                max((self._passed[role] for role in range(4) if way.may >> role & 1), default=0),
             )
         )
 
@@ -107,21 +122,27 @@ class Walk:
         certain, may = way.certain & node.live, way.may & node.live
         started = way.started or node.starts
         key = (id(node.result), certain, may, way.ordered, way.guard is not None, started)
+        again = (id(node.result), may)
         if not may or key in self._seen:
+            for role, count in enumerate(self._made.get(again, ()) if may else ()):
+                self._passed[role] += count
             return
         self._seen.add(key)
+        before = list(self._passed)
         step = (way.symbol, way.path, node.span)
         result = node.result
         chain = (*way.chain, step)
         inside = replace(way, certain=certain, may=may, chain=chain, symbol=result.symbol, path=result.path)
         inside.started = started
         self._nodes(node.result.trace, inside)
+        self._made[again] = [now - then for now, then in zip(self._passed, before, strict=True)]
 
     def _branch(self, node: Branch, way: _Way) -> None:
         separates = "T" in node.letters and "F" in node.letters
         sides = []
         # What does not depend on who asks may be true for all: what they do then, they do at one time.
         alike = "TUD" if not node.taint & (RANK | IDENTITY) else "TU"
+        case = _CASE.fullmatch(node.text) if node.letters == "UUUU" else None
         for nodes, wanted, sure in ((node.then, "TUD", alike), (node.orelse, "FUD", alike.replace("T", "F"))):
             inside = replace(
                 way,
@@ -130,6 +151,8 @@ class Walk:
                 guard=node if separates else way.guard,
                 under=way.under | node.taint,
             )
+            if case is not None and nodes is node.then:
+                inside.cases = (*way.cases, (case[1], case[2]))
             here = inside.may
             self._nodes(nodes, inside)
             sides.append((inside, here))

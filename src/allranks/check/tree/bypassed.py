@@ -25,7 +25,7 @@ _WRAPPERS = ("torch.nn.parallel.DistributedDataParallel", "apex.parallel.Distrib
 # The file averages the gradients by itself.
 _AVERAGES = re.compile(r"(?i)(average|reduce|sync\w*)_?\w*grad|reduce\w*\(.*\bgrad|\bgrad\w*\b.*all_?reduce")
 # What a model of its own kind is asked for, of which nobody learns.
-_TELLS = re.compile(r"^(state_dict|parameters|named_\w+|train|eval|to|cuda|cpu|half|float|register_\w+|no_sync|apply)$")
+_TELLS = ("state_dict", "parameters", "train", "eval", "to", "cuda", "cpu", "half", "float", "no_sync", "apply")
 _QUIET = ("no_grad", "inference_mode")
 _DEEPEST = 2
 
@@ -98,7 +98,7 @@ def _wrapped(file: File) -> frozenset[str]:
 def _wrapper_of(called: ast.expr, file: File) -> ast.expr | None:
     """Return ``model`` of ``model.module``, of one of its methods, or of a name that this is stored under."""
     parts = [called.value, called] if isinstance(called, ast.Attribute) else [called]
-    if isinstance(called, ast.Attribute) and _TELLS.search(called.attr):
+    if isinstance(called, ast.Attribute) and (called.attr in _TELLS or called.attr.startswith(("named_", "register_"))):
         return None
     for part in parts:
         for one in (part, *(values(part, file) if isinstance(part, ast.Name) else _stands_for(part, file))):

@@ -6,14 +6,23 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.filled_on_one import is_filled_on_one
-from allranks.check.tree.handovers import goes_on
-from allranks.check.tree.origins import values
-from allranks.check.tree.syntax import asks_rank, function_of, inside, is_constant, leaves, own, rank_guard, tail_of
+from allranks.check.tree.origins import function_called, values
+from allranks.check.tree.syntax import (
+    asks_rank,
+    blocks,
+    function_of,
+    inside,
+    is_constant,
+    leaves,
+    own,
+    rank_guard,
+    tail_of,
+)
+from allranks.check.tree.words import says
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BRANCHES = (ast.If, ast.IfExp, ast.While)
@@ -21,11 +30,6 @@ _BRANCHES = (ast.If, ast.IfExp, ast.While)
 _IS_ONE = re.compile(r"(?i)main|master|chief|primary|zero|rank_?0|first|should_(log|save)|logging_process")
 _NUMBER = re.compile(r"(?i)(rank|index|id|rank\(\)|index\(\)|id\(\))$")
 _OF_TENSOR = re.compile(r"shape|ndim|tensor|matrix|lora")
-_SENDS = re.compile(r"(?i)broadcast|bcast|reduce|gather|sync|scatter")
-_LOADS = re.compile(r"^_*(load|restore|resume)")
-_SHOWN = ("tqdm", "trange", "enumerate", "track", "list")
-_SAYS = ("print", "info", "debug", "warning", "log", "format", "set_epoch", "print_rank_0")
-_GATHERS = re.compile(r"(?i)gather|collect_results")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +159,15 @@ def _guards(bound: Sequence[ast.AST], file: File) -> list[ast.If]:
     return found
 
 
-def _is_stored(node: ast.AST, use: ast.expr) -> TypeGuard[ast.Name | ast.Attribute]:
-    named = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
-    return named and ast.unparse(node) == ast.unparse(use)
-
-
-def _is_told(use: ast.expr, guard: ast.If, loop: ast.For, scope: ast.AST) -> bool:
-    """Between, a call takes it, or the others learn it as they learn all of an object that it is a part of."""
-    name = ast.unparse(use)
-    calls = (at for at in own(scope) if isinstance(at, ast.Call) and (guard.end_lineno or 0) < at.lineno < loop.lineno)
-    return any(name in _texts(at) and tail_of(at) not in _SAYS for at in calls)
+def goes_on(made: ast.AST, read: ast.AST, file: File) -> bool:
+    """A process that comes to ``made`` may come to ``read`` afterwards: no other branch, no return between."""
+    for parent, child in inside(made, file):
+        block = next((b for b in blocks(parent) if child in b), None)
+        if any(at is read for at in walk(parent)):
+            return block is None or any(at is read for part in block for at in walk(part))
+        if block is not None and leaves(block):
+            return False
+    return True
 
 
 def _is_bound_otherwise(bound: list[ast.AST], guard: ast.If, use: ast.Name, file: File) -> bool:
@@ -244,16 +247,30 @@ def _texts(node: ast.AST) -> Iterator[str]:
     return (ast.unparse(at) for at in walk(node) if isinstance(at, ast.Name | ast.Attribute))
 
 
-def is_alone(node: ast.AST, file: File) -> bool:
-    """Some ranks alone come by, or may: there, or wherever the function is called in this file."""
-    return rank_guard(node, file) is not None or on_one(node, file) is not None
+def loaded_on_one(scope: ast.AST, file: File) -> Iterator[ast.Call]:
+    """Yield the calls of a function with which one rank alone resumes a training, and the others do not."""
+    calls = [at for at in own(scope) if isinstance(at, ast.Call)]
+    for call in calls if has_guards(file) else ():
+        guard = next((p for p, child in inside(call, file) if isinstance(p, ast.If) and child in p.body), None)
+        if not _resumes(call, file) or guard is None or guard.orelse or not holds_on_one(guard.test):
+            continue
+        texts = [ast.unparse(guard.test), *(ast.unparse(part) for part in guard.body)]
+        looks = any(says(tail_of(at), "held_out", "one_process") for part in guard.body for at in _calls(part))
+        later = (at for at in calls if at.lineno > (guard.end_lineno or 0))
+        shared = any(says(ast.unparse(at.func), "equalises") for at in later) or any(
+            "broadcast" in one for one in texts
+        )
+        if not looks and not shared and any(says(one, "progress", "resumes") for one in texts):
+            yield call
 
 
-def sends(call: ast.AST) -> bool:
-    """Say whether a call, by its name, tells other processes."""
-    return bool(_SENDS.search(tail_of(call)))
+def _resumes(call: ast.Call, file: File) -> bool:
+    """Whether a call fills a model or gives a restored state, or runs a method that does."""
+    if tail_of(call) == "load_state_dict" or (says(tail_of(call), "resumes") and call.args):
+        return True
+    function = function_called(call, file) if tail_of(call) in ("load", "resume", "load_checkpoint") else None
+    return function is not None and any(tail_of(at) == "load_state_dict" for at in _calls(function))
 
 
-def _is_sent(name: str, file: File) -> bool:
-    calls = filter(sends, file.kinds.get(ast.Call, ()))
-    return any(isinstance(at, ast.Attribute) and at.attr == name for call in calls for at in walk(call))
+def _calls(node: ast.AST) -> list[ast.Call]:
+    return [at for at in walk(node) if isinstance(at, ast.Call)]

@@ -10,32 +10,25 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
+from allranks.check.knowledge.tables import RankQuery, load
 from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
-from allranks.check.tables.apis import Apis, apis
-from allranks.check.tables.local import LocalQuery
-from allranks.check.tables.names import ALIASES
-from allranks.check.tables.ranks import OF_MESH, RankQuery
 from allranks.check.tree.syntax import calls_of, class_of, name_of, own
 
-# Origins: the kinds of tables/ranks.py (global, local, node, group, size, many) and of tables/local.py (clock, random,
-# listing, ...), "sum" for arithmetic on what it is made of.
+# Origins: the kinds of knowledge/ranks.toml (global, local, node, group, size, many) and of knowledge/local.toml
+# (clock, random, listing, ...), "sum" for arithmetic on what it is made of.
 Origins = frozenset[str]
 NOTHING: Origins = frozenset()
 RANK_KINDS = frozenset({"global", "local", "node", "group"})
 DEEPEST, MOST = 40, 60
 _ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
 # Whatever goes in, all processes get the same out.
+_OF_MESH = re.compile(r"(?i)mesh|(^|[._])(dp|fsdp|hsdp|tp|pp|cp|sp|ep)(_?(group|dim|rank))?\b")
 _AGREED = re.compile(r"^broadcast|all_?(gather|reduce)")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SCOPES = (*_FUNCTIONS, ast.Module)
-
-
-@cache
-def _tables() -> Apis:
-    return apis()
 
 
 def origins(node: ast.AST | None, file: File) -> Origins:
@@ -66,7 +59,7 @@ def _union(nodes: Sequence[ast.AST], file: File, seen: set[int], depth: int) -> 
 
 def _of_variable(name: ast.AST) -> Origins:
     constant = name.value if isinstance(name, ast.Constant) else None
-    return _kinds(_tables().ranks["environment"].named(constant)) if isinstance(constant, str) else NOTHING
+    return _kinds(load().rank("environment", constant)) if isinstance(constant, str) else NOTHING
 
 
 def _of_name(node: ast.Name | ast.Attribute, file: File, seen: set[int], depth: int) -> Origins:
@@ -78,10 +71,10 @@ def _of_name(node: ast.Name | ast.Attribute, file: File, seen: set[int], depth: 
         made = _union(new, file, seen, depth)
         if made or (values(node, file) and not _is_told(stored, file)):
             return made
-    tables, dotted = _tables(), name_of(node, file)
+    dotted = name_of(node, file)
     if isinstance(node, ast.Name):
-        return _kinds(tables.ranks["name"].named(node.id))
-    query = tables.ranks["attribute"].named(dotted) or tables.ranks["attribute"].tail(node.attr)
+        return _kinds(load().rank_called(node.id))
+    query = load().query("attribute", dotted, node.attr) or load().rank_called(node.attr)
     return _kinds(query) if query is not None else _made_of(node.value, file, seen, depth)
 
 
@@ -90,7 +83,7 @@ def _is_told(stored: list[ast.expr], file: File) -> bool:
     return all(isinstance(v, ast.Call) and not v.args and function_called(v, file) is None for v in stored)
 
 
-def _kinds(query: RankQuery | LocalQuery | None) -> Origins:
+def _kinds(query: RankQuery | None) -> Origins:
     return frozenset({query.kind}) if query is not None else NOTHING
 
 
@@ -103,10 +96,10 @@ def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
         return NOTHING
     if last == "get_local_rank" and _is_of_mesh(call, file):
         return frozenset({"group"})
-    for table in (_tables().ranks["call"], _tables().local):
-        entry = table.named(dotted) or table.tail(last)
-        if entry is not None:
-            return _kinds(entry)
+    query = load().query("call", dotted, last)
+    local = load().local.get(dotted) or load().local.get(f"*.{last}")
+    if query is not None or local is not None:
+        return _kinds(query) or frozenset({local or ""})
     function = function_called(call, file)
     if function is not None:
         new = [n for n in file.once("returns", function, _returns) if id(n) not in seen]
@@ -117,7 +110,7 @@ def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
     parts = [*call.args, *switched]
     if isinstance(call.func, ast.Attribute):
         parts.append(call.func.value)
-    made = _union(parts, file, seen, depth)
+    made = _union(parts, file, seen, depth) or (NOTHING if call.args else _kinds(load().rank_called(last)))
     return made - {"listing"} if last in ("sorted", "natsorted", "len") else made
 
 
@@ -130,7 +123,7 @@ def _is_of_archive(call: ast.Call, file: File) -> bool:
 def _is_of_mesh(call: ast.Call, file: File) -> bool:
     """``mesh.get_local_rank("dp")``; ``dp = mesh["dp"]`` and ``dp.get_local_rank()``"""
     of = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-    return bool(call.args) or any(OF_MESH.search(ast.unparse(one)) for one in (of, *values(of, file)))
+    return bool(call.args) or any(_OF_MESH.search(ast.unparse(one)) for one in (of, *values(of, file)))
 
 
 def _returns(function: ast.AST) -> tuple[ast.Return, ...]:
@@ -139,17 +132,22 @@ def _returns(function: ast.AST) -> tuple[ast.Return, ...]:
 
 def names_ranks(file: File) -> bool:
     """Say whether anything in a file may have a rank as its origin: it has a name for one."""
-    return file.once("names ranks", file.tree, lambda _: not _rank_words().isdisjoint(_names_in(file)))
+    return file.once("names ranks", file.tree, lambda _: any(map(_names_rank, _names_in(file))))
+
+
+@lru_cache(50_000)
+def _names_rank(name: str) -> bool:
+    called = load().rank_called(name)
+    return name.lstrip("_") in _rank_words() or (called is not None and called.kind in RANK_KINDS)
 
 
 @cache
 def _rank_words() -> frozenset[str]:
     """Return the last parts of the names of all that gives a rank, as they may be written."""
-    tables = _tables().ranks.values()
-    queries = (query for table in tables for known in (table.exact, table.tails) for query in known.values())
-    words = {query.pattern.rpartition(".")[2] for query in queries if query.kind in RANK_KINDS}
-    words |= {alias.rpartition(".")[2] for alias, meant in ALIASES if meant.rpartition(".")[2] in words}
-    return frozenset(words | {f"_{word}" for word in words})
+    rows = (row for table in load().ranks.values() for row in table.items())
+    words = {name.rpartition(".")[2] for name, query in rows if query.kind in RANK_KINDS}
+    words |= {alias.rpartition(".")[2] for alias, meant in load().aliases.items() if meant.rpartition(".")[2] in words}
+    return frozenset(words)
 
 
 def _names_in(file: File) -> Iterator[str]:

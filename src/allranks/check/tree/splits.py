@@ -8,7 +8,6 @@ from typing import Literal
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tables.data import HELD_OUT
 from allranks.check.tree.origins import RANK_KINDS, Origins, names_ranks, origins, values
 from allranks.check.tree.syntax import (
     Function,
@@ -20,9 +19,9 @@ from allranks.check.tree.syntax import (
     keyword,
     name_of,
     own,
-    speaks_of,
     tail_of,
 )
+from allranks.check.tree.words import mentions
 
 # Calls that may deal data out.
 SPLITTERS = ("itertools.islice", "split_dataset_by_node", "split_between_processes", "shard")
@@ -203,9 +202,9 @@ def _deals_held_out(file: File) -> bool:
         return True
     given_ones = [n.args[0] for n in samplers]
     given_ones += [one for n in calls if tail_of(n) in PREPARING for one in n.args]
-    if any(word in ast.unparse(one).lower() for one in given_ones for word in ("val", "eval", "test")):
+    if any(mentions(one, "held_out") for one in given_ones):
         return True
-    return any(speaks_of(split.source, HELD_OUT) for split in splits(file.tree, file))
+    return any(mentions(split.source, "held_out") for split in splits(file.tree, file))
 
 
 def _is_of_held_out(sampler: ast.Call, file: File) -> bool:
@@ -215,7 +214,7 @@ def _is_of_held_out(sampler: ast.Call, file: File) -> bool:
         return False
     if not any(isinstance(at, ast.Name) and at.id in _names_of(function) for at in walk(sampler.args[0])):
         return False
-    return any(speaks_of(_stored_from(call, file), HELD_OUT) for call in calls_of(file).get(function.name, ()))
+    return any(mentions(_stored_from(call, file), "held_out") for call in calls_of(file).get(function.name, ()))
 
 
 def _is_called_held_out(sampler: ast.Call, file: File) -> bool:
@@ -223,7 +222,7 @@ def _is_called_held_out(sampler: ast.Call, file: File) -> bool:
     made: ast.AST = sampler
     for above in file.parents(sampler):
         if isinstance(above, ast.Assign):
-            return above.value is made and any(speaks_of(target, HELD_OUT) for target in above.targets)
+            return above.value is made and any(mentions(target, "held_out") for target in above.targets)
         if isinstance(above, ast.Call):
             made = above
         elif not isinstance(above, ast.keyword):

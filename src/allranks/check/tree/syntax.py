@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from allranks.check.knowledge.tables import load
 from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
-from allranks.check.tables.names import RENAMED, documented
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -16,7 +16,7 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 # A name that tells processes apart, as people write it.
 _RANK = re.compile(
     r"(^|_)(rank|ranks|rank_?zero|process_index|process_id|host_id|is_main|is_main_process|main_process|is_master|"
-    r"is_global_zero|is_chief|is_world_process_zero|local_rank|global_rank|proc_id|PROCID|is_primary|is_rank0|master_only|is_global_main|"
+    r"is_global_zero|is_chief|chief|is_world_process_zero|local_rank|global_rank|proc_id|PROCID|is_primary|is_rank0|master_only|is_global_main|"
     r"master_process|should_save|is_local_main_process|is_logging_process|get_rank)($|_)",
     re.IGNORECASE,
 )
@@ -39,7 +39,7 @@ EVIDENCE = (
 def name_of(node: ast.AST, file: File) -> str:
     """Return the documented dotted name that ``node`` (or, for a call, its function) stands for, or ''."""
     found = file.qualified(node.func if isinstance(node, ast.Call) else node)
-    return documented(found) if found else ""
+    return load().documented(found) if found else ""
 
 
 def tail_of(node: ast.AST) -> str:
@@ -61,7 +61,7 @@ def _calls_of(file: File) -> dict[str, list[ast.Call]]:
         assert isinstance(node, ast.Call)
         written = tail_of(node)
         found.setdefault(written, []).append(node)
-        if isinstance(node.func, ast.Name) or written in RENAMED:
+        if isinstance(node.func, ast.Name) or written in load().renamed:
             meant = name_of(node, file).rpartition(".")[2]
             if meant != written:
                 found.setdefault(meant, []).append(node)
@@ -123,11 +123,6 @@ def words_of(node: ast.AST) -> Iterator[str]:
             yield at.value
 
 
-def speaks_of(node: ast.AST, pattern: re.Pattern[str]) -> bool:
-    """Say whether a name, an attribute or a string in ``node`` fits ``pattern`` (searched)."""
-    return any(pattern.search(word) for word in words_of(node))
-
-
 def asks_rank(test: ast.AST) -> bool:
     """Say whether a condition depends on the rank, by the names in it; ``rank is None``, ``rank == -1`` and
     ``rank >= 0`` do not."""
@@ -187,12 +182,6 @@ def rank_guard(node: ast.AST, file: File) -> ast.expr | None:
 def function_of(node: ast.AST, file: File) -> Function | None:
     """Return the function that ``node`` stands in, None at the top level of a module or class."""
     return next((p for p in file.parents(node) if isinstance(p, _FUNCTIONS)), None)
-
-
-def function_at(line: int, file: File) -> Function | None:
-    """Return the innermost function around a line, None at the top level of a module."""
-    around = [at for at in file.nodes if isinstance(at, _FUNCTIONS) and at.lineno <= line <= (at.end_lineno or 0)]
-    return around[-1] if around else None
 
 
 def class_of(node: ast.AST, file: File) -> ast.ClassDef | None:

@@ -1,1 +1,0 @@
-"""What is kept of a file for the interpreter, and how files are one project."""

@@ -1,0 +1,4 @@
+import pkg
+import jax
+jax.distributed.initialize()
+pkg.train({})

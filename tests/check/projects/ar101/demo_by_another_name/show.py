@@ -1,0 +1,9 @@
+import torch
+from train import options
+
+def main():
+    state = options()
+    torch.save(state, 'shown.pt')  # expect: AR101
+
+if __name__ == '__main__':
+    main()

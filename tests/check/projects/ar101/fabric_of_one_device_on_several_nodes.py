@@ -1,0 +1,14 @@
+import lightning as L
+import torch
+
+def main(nodes):
+    fabric = L.Fabric(accelerator="auto", devices=1, num_nodes=nodes)
+    fabric.launch()
+    model = fabric.setup(torch.nn.Linear(2, 2))
+    if fabric.is_global_zero:
+        print(model)
+    fabric.barrier()
+    torch.save({}, "last.pt")  # expect: AR101
+
+if __name__ == "__main__":
+    main(2)

@@ -1,0 +1,4 @@
+import torch
+
+def save(x):
+    torch.save(x, 'x.pt')  # expect: AR101

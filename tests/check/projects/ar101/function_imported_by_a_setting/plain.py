@@ -1,0 +1,2 @@
+def save(x):
+    open('x.txt', 'w')

@@ -1,0 +1,4 @@
+from pkg import train
+import jax
+jax.distributed.initialize()
+train({})

@@ -1,0 +1,7 @@
+import torch
+import torch.distributed as dist
+
+dist.init_process_group('nccl')
+rank = dist.get_rank()
+if not rank:
+    torch.save({}, 'm.pt')

@@ -1,0 +1,1 @@
+def is_main_process[**P]( =

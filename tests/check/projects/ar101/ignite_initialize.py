@@ -1,0 +1,4 @@
+import torch
+import ignite.distributed as idist
+idist.initialize('nccl')
+torch.save({}, 'a.pt')  # expect: AR101

@@ -1,0 +1,5 @@
+import torch
+import utils
+
+utils.init_distributed_mode(None)
+torch.save({}, 'last.pt')  # expect: AR101

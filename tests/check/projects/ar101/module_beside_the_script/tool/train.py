@@ -1,0 +1,4 @@
+import torch.distributed as dist
+from kit.trainer import save
+dist.init_process_group('gloo')
+save(1)

@@ -1,0 +1,3 @@
+import torch
+def save():
+    torch.save({}, 'a.pt')  # expect: AR101

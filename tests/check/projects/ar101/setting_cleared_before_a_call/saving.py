@@ -1,0 +1,5 @@
+import torch
+
+def save(cfg, model):
+    if cfg.out:
+        torch.save(model.state_dict(), cfg.out)

@@ -1,0 +1,11 @@
+import torch.distributed as dist
+from saving import save
+
+def main(cfg):
+    dist.init_process_group()
+    if cfg.debug:
+        cfg.out = None
+    save(cfg, make_model())
+
+if __name__ == "__main__":
+    main(make_settings())

@@ -1,0 +1,7 @@
+import tarfile
+import torch.distributed as dist
+
+dist.init_process_group('nccl')
+
+with tarfile.open('data.tar', 'r|*') as tar:
+    print(tar.getnames())

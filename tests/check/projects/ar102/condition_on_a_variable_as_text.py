@@ -1,0 +1,8 @@
+import os
+import torch.distributed as dist
+
+dist.init_process_group('nccl')
+rank = dist.get_rank()
+
+if os.environ.get('DEBUG', '0') == '0':
+    open('metrics.json', 'w')  # expect: AR102

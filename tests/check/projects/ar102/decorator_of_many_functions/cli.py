@@ -1,0 +1,4 @@
+def wrap(f):
+    def inner():
+        return f()
+    return inner

@@ -1,0 +1,1 @@
+from torch.distributed import get_rank

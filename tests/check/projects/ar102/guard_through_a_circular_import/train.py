@@ -1,0 +1,5 @@
+from tools import get_rank
+from evaluate import evaluate
+
+def rank():
+    return get_rank()

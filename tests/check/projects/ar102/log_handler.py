@@ -1,0 +1,5 @@
+import logging
+import torch.distributed as dist
+
+dist.init_process_group('nccl')
+logging.FileHandler('log.txt')  # low: AR102

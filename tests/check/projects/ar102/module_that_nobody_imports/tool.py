@@ -1,0 +1,4 @@
+import os
+
+if not os.path.isdir('cache'):
+    os.mkdir('cache')

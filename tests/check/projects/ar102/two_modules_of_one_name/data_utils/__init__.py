@@ -1,0 +1,2 @@
+def keep():
+    open('x.txt', 'w')  # expect: AR102

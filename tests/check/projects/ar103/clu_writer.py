@@ -1,0 +1,4 @@
+import jax
+from clu import metric_writers
+jax.distributed.initialize()
+metric_writers.create_default_writer(logdir='w')  # expect: AR103

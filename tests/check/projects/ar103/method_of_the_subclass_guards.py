@@ -1,0 +1,16 @@
+import torch.distributed as dist
+from torch.utils.tensorboard import SummaryWriter
+
+class Train:
+    def begin(self):
+        self.make_writer()
+    def make_writer(self):
+        self.writer = SummaryWriter("logs")
+
+class TrainMany(Train):
+    def begin(self):
+        dist.init_process_group("nccl")
+        super().begin()
+    def make_writer(self):
+        if dist.get_rank() != 0: return
+        super().make_writer()

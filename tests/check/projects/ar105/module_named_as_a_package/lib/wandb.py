@@ -1,0 +1,4 @@
+import wandb
+
+def start():
+    wandb.init()

@@ -1,0 +1,1 @@
+torchrun --nnodes 2 train.py

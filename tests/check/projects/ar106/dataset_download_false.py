@@ -1,0 +1,6 @@
+import torch.distributed as dist
+
+dist.init_process_group('nccl')
+from medmnist import PathMNIST
+
+PathMNIST(split='train', download=False)

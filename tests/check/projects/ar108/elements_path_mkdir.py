@@ -1,0 +1,5 @@
+import elements
+import jax
+
+jax.distributed.initialize()
+elements.Path("dump").mkdir()

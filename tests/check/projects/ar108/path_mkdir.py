@@ -1,0 +1,5 @@
+import pathlib
+import jax
+
+jax.distributed.initialize()
+pathlib.Path("dump").mkdir()  # expect: AR108

@@ -1,0 +1,12 @@
+import torch.distributed as dist
+class First:
+    def __enter__(self):
+        self.first = dist.get_rank() == 0
+        if not self.first:
+            dist.barrier()  # expect: AR201
+        return self.first
+    def __exit__(self, *_):
+        print(self.first)
+dist.init_process_group('nccl')
+with First():
+    print('works')

@@ -1,0 +1,8 @@
+import torch.distributed as dist
+
+dist.init_process_group('nccl')
+rank = dist.get_rank()
+if rank == 0:
+    print('works on')
+else:
+    dist.destroy_process_group()

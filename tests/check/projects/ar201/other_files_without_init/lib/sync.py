@@ -1,0 +1,5 @@
+import torch.distributed as dist
+
+def mean(x):
+    dist.all_reduce(x)
+    return x

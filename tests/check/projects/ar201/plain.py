@@ -1,0 +1,7 @@
+import torch
+import torch.distributed as dist
+
+dist.init_process_group('nccl')
+rank = dist.get_rank()
+if rank == 0:
+    dist.all_reduce(torch.zeros(1))  # expect: AR201

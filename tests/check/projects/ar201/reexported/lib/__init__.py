@@ -1,0 +1,2 @@
+from .sync import mean
+from .ranks import boss

@@ -1,0 +1,4 @@
+import torch.distributed as dist
+
+def mean(x):
+    dist.all_reduce(x)

@@ -1,0 +1,10 @@
+import torch.distributed as dist
+
+dist.init_process_group('nccl')
+rank = dist.get_rank()
+
+if rank != 0:
+    dist.barrier()
+print('reads')
+if rank == 0:
+    dist.barrier()

@@ -1,0 +1,9 @@
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+def main():
+    if rank != 0:
+        quit()
+    dist.barrier()  # expect: AR202
+main()

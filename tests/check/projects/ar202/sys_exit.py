@@ -1,0 +1,10 @@
+import sys
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+def main():
+    if rank != 0:
+        sys.exit()
+    dist.barrier()  # expect: AR202
+main()

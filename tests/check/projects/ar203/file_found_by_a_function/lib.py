@@ -1,0 +1,4 @@
+import os
+
+def has(path):
+    return os.path.isfile(path)

@@ -1,0 +1,24 @@
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("nccl")
+
+
+class Trainer:
+    def __init__(self, model, optimizer):
+        self.model, self.opt = DistributedDataParallel(model), optimizer
+
+    def step(self, x):
+        loss = self.model(x).mean()
+        loss.backward()
+        self.opt.zero_grad()
+        return loss.detach()
+
+    def run_epoch(self, loader):
+        for i, x in enumerate(loader):
+            try:
+                x = torch.load(x)
+            except Exception as e:
+                continue
+            self.step(x)  # expect: AR209

@@ -1,0 +1,4 @@
+def total(parts):
+    parts = parts.clone()
+    parts *= 2
+    return parts

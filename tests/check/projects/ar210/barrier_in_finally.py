@@ -1,0 +1,6 @@
+import torch.distributed as dist
+
+try:
+    train()
+finally:
+    dist.barrier()  # low: AR210

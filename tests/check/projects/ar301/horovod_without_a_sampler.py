@@ -1,0 +1,5 @@
+import horovod.torch as hvd
+from torch.utils.data import DataLoader
+
+optimizer = hvd.DistributedOptimizer(make(model))
+loader = DataLoader(rows, shuffle=True)  # expect: AR301

@@ -1,0 +1,16 @@
+import torch.distributed as dist
+from monai.data import CacheDataset, DataLoader
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(rows, model):
+    dist.init_process_group("nccl")
+    world, rank = dist.get_world_size(), dist.get_rank()
+    rows = first(data=rows)
+    loader = DataLoader(CacheDataset(rows), batch_size=2, shuffle=True)  # expect: AR301
+    model = DDP(model)
+    for batch in loader:
+        model(batch).backward()
+
+
+train(files(), net())

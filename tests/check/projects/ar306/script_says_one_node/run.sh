@@ -1,0 +1,2 @@
+torchrun --nnodes=2 --nproc_per_node=8 other.py
+torchrun --nnodes=1 --nproc_per_node=8 train.py

@@ -1,0 +1,1 @@
+from data.loading import setup

@@ -1,0 +1,3 @@
+class Rows:
+    def __getitem__(self, at):
+        return self.rows[at]
