@@ -350,6 +350,26 @@ def test_a_step_whose_manifest_is_no_file_is_verified_and_stays(
     assert main(["ckpt", "verify", str(run), "--all"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert ["DAMAGED" in line for line in lines] == [False, True, False]
+    assert main(["ckpt", "show", f"{run}@1"]) == 0  # the other steps can be used
+    capsys.readouterr()
+    if make is not as_loop:  # which leads nowhere, as a link to a file that was removed
+        assert main(["ckpt", "verify", f"{run}@2"]) == 1
+        assert capsys.readouterr().out.splitlines() == lines[1:2]
     main(["ckpt", "gc", str(run), "--older-than", "0s"])
     assert f"left step 2: {removal.DAMAGED}" in capsys.readouterr().out
     assert list(manifest.parent.glob("rank-*"))
+
+
+def test_a_tree_that_is_too_deep_stays(tmp_path: Path) -> None:
+    """And what is not so deep goes: no error ends the command that cleans up."""
+    opened = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(deletion._DEEPEST + 20):
+        os.mkdir("a", dir_fd=opened)
+        below = os.open("a", os.O_RDONLY, dir_fd=opened)
+        os.close(opened)
+        opened = below
+    os.close(opened)
+    (tmp_path / "a" / "file").write_text("x")
+    (stays,) = deletion.delete_tree(tmp_path / "a")
+    assert stays.count("/") == deletion._DEEPEST
+    assert not (tmp_path / "a" / "file").exists()

@@ -12,21 +12,26 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from errno import EEXIST
 from hashlib import blake2b
 from hmac import compare_digest
 from pathlib import Path
+from secrets import token_hex
 
 from allranks.errors import StorageError
-from allranks.storage.deletion import delete_tree
+from allranks.storage.deletion import delete_name, delete_tree, open_folder
 
 TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# This folder is a cache of `allranks check`. It may be deleted.\n"
 JUDGED, VERSIONS, LARGEST = 32, 2, 256 << 20
 _SIGNATURE, _SECRET = 16, 32
+_MOST_READ = 1 << 30
+_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def version() -> str:
@@ -88,27 +93,27 @@ class Folder:
 
     def judged(self, key: str) -> bytes | None:
         """Return what was kept for a run."""
-        file = self._home / f"run-{key}.json"
-        try:
-            raw = file.read_bytes()
-            os.utime(file)
-        except OSError:  # not there: this run is new
+        name = f"run-{key}.json"
+        raw = self._read(name)
+        if raw is None:  # not there: this run is new
             return None
         text = self._believed(raw)
         if text is None:
-            self.lost.append(f"{file.name} is damaged, or not of this user; left out")
+            self.lost.append(f"{name} is damaged, or not of this user; left out")
         return text
 
     def keep(self, key: str, text: bytes) -> None:
         """Keep what was judged in a run, and what it knows of files."""
         try:
             self._prepare()
-            self._write(f"run-{key}.json", text)
-            if self._fresh:
-                self._write("files", _packed(self._all()))
+            with self._open(self.version) as home:
+                _write(home, f"run-{key}.json", self._signed(text))
+                if self._fresh:
+                    _write(home, "files", self._signed(_packed(self._all())))
+                _remove_old_runs(home)
             self._bound()
-        except OSError as error:
-            self.lost.append(f"{self.path} cannot be written: {error.strerror}")
+        except (OSError, StorageError) as error:
+            self.lost.append(f"{self.path} cannot be written: {getattr(error, 'strerror', None) or error}")
 
     def get(self, key: bytes) -> bytes | None:
         """Return a summary."""
@@ -124,14 +129,26 @@ class Folder:
         self._used[key] = value
         self._fresh = True
 
-    @property
-    def _home(self) -> Path:
-        return self.path / self.version
+    def _open(self, *names: str) -> AbstractContextManager[int]:
+        """Return the cache folder, or a folder in it, open. A link in their place may have come with the code."""
+        return open_folder(os.path.realpath(self.path.parent), (self.path.name, *names))
+
+    def _read(self, name: str) -> bytes | None:
+        """Return an entry, and mark it as used; None for what is no file, or cannot be read."""
+        with (
+            suppress(OSError, StorageError),
+            self._open(self.version) as home,
+            open(os.open(name, _READING, dir_fd=home), "rb") as file,
+        ):
+            about = os.fstat(file.fileno())
+            if stat.S_ISREG(about.st_mode) and about.st_size <= _MOST_READ:
+                os.utime(file.fileno())
+                return file.read()
+        return None
 
     def _loaded(self) -> dict[bytes, bytes]:
-        try:
-            raw = (self._home / "files").read_bytes()
-        except OSError:  # not there: all is new
+        raw = self._read("files")
+        if raw is None:  # not there: all is new
             return {}
         body = self._believed(raw)
         if body is None:
@@ -150,19 +167,19 @@ class Folder:
 
     def _prepare(self) -> None:
         """Make the folder. Raises FileExistsError for one that holds something else: nothing in it is touched."""
-        tag = self.path / "CACHEDIR.TAG"
         self.path.mkdir(parents=True, exist_ok=True)
-        if not tag.exists():
-            if any(self.path.iterdir()):
-                raise FileExistsError(EEXIST, "the folder holds other things")
-            tag.write_text(TAG)
-            (self.path / ".gitignore").write_text("*\n")
-        self._home.mkdir(exist_ok=True)
+        with self._open() as folder:
+            there = os.listdir(folder)
+            if "CACHEDIR.TAG" not in there:
+                if there:
+                    raise FileExistsError(EEXIST, "the folder holds other things")
+                _write(folder, "CACHEDIR.TAG", TAG.encode())
+                _write(folder, ".gitignore", b"*\n")
+            with suppress(FileExistsError):
+                os.mkdir(self.version, dir_fd=folder)
 
-    def _write(self, name: str, raw: bytes) -> None:
-        passing = self._home / f"{name}.{os.getpid()}"
-        passing.write_bytes(self._signature(raw) + raw)
-        passing.replace(self._home / name)
+    def _signed(self, raw: bytes) -> bytes:
+        return self._signature(raw) + raw
 
     def _signature(self, raw: bytes) -> bytes:
         return blake2b(raw, digest_size=_SIGNATURE, key=self.secret).digest()
@@ -172,20 +189,37 @@ class Folder:
         return body if compare_digest(raw[:_SIGNATURE], self._signature(body)) else None
 
     def _bound(self) -> None:
-        runs = sorted(self._home.glob("run-*"), key=_age, reverse=True)
-        for old in runs[JUDGED:]:
-            old.unlink(missing_ok=True)
-        folders = [one for one in self.path.iterdir() if len(one.name) == len(self.version) and one.is_dir()]
+        folders = [
+            one
+            for one in self.path.iterdir()
+            if len(one.name) == len(self.version) and one.is_dir() and not one.is_symlink()
+        ]
         versions = sorted(folders, key=_age, reverse=True)
         for old in versions[VERSIONS:]:
-            if old != self._home:
+            if old.name != self.version:
                 with suppress(OSError, StorageError):
                     delete_tree(old, is_ours=_is_entry)
 
 
+def _write(folder: int, name: str, raw: bytes) -> None:
+    """Write a file in an open folder, complete or not at all. Links in the folder are not followed."""
+    passing = f"{name}.{token_hex(4)}"
+    with open(os.open(passing, _WRITING, 0o666, dir_fd=folder), "wb") as file:
+        file.write(raw)
+    os.replace(passing, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _remove_old_runs(home: int) -> None:
+    runs = [name for name in os.listdir(home) if name.startswith("run-") and _is_entry(name)]
+    with suppress(FileNotFoundError):  # another run of the check removes them, too
+        runs.sort(key=lambda name: os.lstat(name, dir_fd=home).st_mtime, reverse=True)
+        for old in runs[JUDGED:]:
+            delete_name(home, old)
+
+
 def _is_entry(name: str) -> bool:
     """Return whether a name in a folder of a version is that of an entry, complete or in passing."""
-    return re.fullmatch(r"(run-[0-9a-f-]+\.json|files|summaries)(\.[0-9]+)?", name) is not None
+    return re.fullmatch(r"(run-[0-9a-f-]+\.json|files|summaries)(\.[0-9a-f]+)?", name) is not None
 
 
 def _age(path: Path) -> float:

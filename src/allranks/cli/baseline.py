@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from allranks.check.results.baseline import Baseline, read
+from allranks.cli.local_path import read_settings
+from allranks.errors import NotThere
 from allranks.settings import ConfigWrong
 
 
 def read_baseline(path: str) -> Baseline:
     """Return the baseline in a file. Raises AllranksError if there is none."""
     try:
-        return read(Path(path).read_text(encoding="utf-8"), path)
-    except OSError as error:
-        raise ConfigWrong(f"baseline {path} cannot be read: {error.strerror}") from error
+        return read(read_settings(Path(path)), path)
+    except NotThere as error:
+        raise ConfigWrong(f"baseline {path} cannot be read: there is no such file") from error

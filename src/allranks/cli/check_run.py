@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from fnmatch import fnmatch
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from allranks.check.cache import Folder, key_of, secret, version
@@ -70,7 +71,8 @@ def _must_be_there(config: Config, files: Files) -> None:
             file=sys.stderr,
         )
     if not files.files and not files.failed:
-        print("allranks check: found no Python file, notebook or script here.", file=sys.stderr)
+        excluded = " that .gitignore does not exclude" if config.respect_gitignore else ""
+        print(f"allranks check: found no Python file, notebook or script here{excluded}.", file=sys.stderr)
 
 
 def _seen(project: Project, path: str) -> str:
@@ -161,13 +163,15 @@ def _replace(path: Path, raw: bytes) -> None:
     If the path is a symbolic link, replace the file that it points to.
     """
     path = Path(os.path.realpath(path))
-    passing = path.with_name(f".{path.name}.{os.getpid()}")
+    passing = path.with_name(f".{path.name}.{token_hex(4)}")
     try:
-        passing.write_bytes(raw)
+        with open(passing, "xb") as file:  # never what a link leads to
+            file.write(raw)
         passing.chmod(path.stat().st_mode)
         passing.replace(path)
     except OSError as error:
-        passing.unlink(missing_ok=True)
+        if not isinstance(error, FileExistsError):
+            passing.unlink(missing_ok=True)
         raise ConfigWrong(f"{path} cannot be written: {error.strerror}") from error
 
 

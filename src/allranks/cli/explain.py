@@ -31,7 +31,7 @@ examples:
 
 The exit code is 0 if a message was found, 1 if none was, 2 if a file cannot be read or a rule does not exist.
 All messages that are known: docs/explain.md. All rules: docs/rules."""
-BLOCK = 1 << 22
+BLOCK, LONGEST_LINE = 1 << 22, 1 << 25
 RULE = re.compile(r"[Aa][Rr]\d{1,3}(,[Aa][Rr]\d{1,3})*|[a-z0-9]+(-[a-z0-9]+)+")
 
 
@@ -91,13 +91,18 @@ def _read(finder: LogScanner, name: str, log: BinaryIO) -> None:
 
 
 def _blocks(log: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of complete lines of a log, each with the number of its first line, from 1."""
+    """Yield blocks of complete lines of a log, each with the number of its first line, from 1.
+
+    A line of more than ``LONGEST_LINE`` bytes comes in pieces: it may have no end.
+    """
     number, rest = 1, b""
     while data := log.read(BLOCK):
         whole, newline, rest = (rest + data).rpartition(b"\n")
-        if newline:
+        if not newline and len(rest) > LONGEST_LINE:
+            whole, rest = rest, b""
+        if newline or whole:
             yield number, whole
-            number += whole.count(b"\n") + 1
+            number += whole.count(b"\n") + len(newline)
     if rest:
         yield number, rest
 

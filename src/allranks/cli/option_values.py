@@ -19,7 +19,7 @@ def integer(text: str) -> int:
 
 def at_least_one(text: str) -> int:
     """Convert a text to a whole number from 1. Raises ArgumentTypeError for any other text."""
-    if integer(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
     return int(text)
 

@@ -79,7 +79,7 @@ def choose_step(at: Place) -> Place:
     if at.folder is not None:
         return at
     found = inventory.complete_steps(at.storage)
-    if at.step in found:
+    if at.step in found or _has_manifest(at):
         return at
     if at.step is None and found:
         return at.at(found[-1])
@@ -90,6 +90,13 @@ def choose_step(at: Place) -> Place:
         )
     shown = ", ".join(map(str, found)) if len(found) < 9 else f"{len(found)} steps, {found[0]} to {found[-1]}"
     raise NotThere(f"{at.run} has no step {at.step}: expected one of {shown}.")
+
+
+def _has_manifest(at: Place) -> bool:
+    """Return whether the step has a manifest, also if it is a pipe, a folder or a link."""
+    return at.step is not None and any(
+        entry.name == paths.MANIFEST for entry in at.storage.list(paths.step_folder(at.step))
+    )
 
 
 def load_manifest(at: Place) -> tuple[Place, Manifest]:

@@ -6,6 +6,8 @@ import tomllib
 from difflib import get_close_matches
 from pathlib import Path
 
+from allranks.cli.local_path import read_settings
+from allranks.errors import NotThere
 from allranks.settings import ConfigWrong
 
 TABLES = ("check", "rehearse", "engines")
@@ -17,16 +19,14 @@ def table_of(file: Path, name: str) -> object | None:
     Raises ConfigWrong for a file that cannot be read, and for a table whose name is nearly one of ``TABLES``.
     """
     try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
+        text = read_settings(file)
+    except NotThere:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigWrong(f"{file} cannot be read: {error}") from error
     if "allranks" not in text:
         return None
     try:
         tables = tomllib.loads(text).get("tool", {}).get("allranks", {})
-    except (tomllib.TOMLDecodeError, AttributeError) as error:
+    except (tomllib.TOMLDecodeError, AttributeError, RecursionError) as error:
         raise ConfigWrong(f"{file} is not valid TOML: {error}") from error
     if not isinstance(tables, dict):
         return None

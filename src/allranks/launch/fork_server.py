@@ -16,11 +16,12 @@ from allranks.launch import fork_server_messages as messages
 from allranks.launch.job import Call, Target, to_json
 from allranks.process import wait_readable
 
-# The ranks' sys.path is as in a fresh interpreter; the fork server's sys.path also has the folder of allranks.
+# The ranks' sys.path is as in a fresh interpreter; the fork server's sys.path also has the folder of allranks. It does
+# not have the working folder, which ``-c`` puts first: a file there may have the name of a module.
 BOOT = """\
 import sys
 path = [entry for entry in sys.path if entry]
-sys.path.append({root!r})
+sys.path[:] = [*path, {root!r}]
 from allranks.launch.fork_server_main import main
 main({fd}, path, {files})
 """

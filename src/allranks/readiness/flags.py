@@ -39,7 +39,7 @@ def read_in_child(flags: str, environ: Mapping[str, str] | None = None) -> Flags
     """Start a new process of this Python with ``flags`` as XLA_FLAGS; return how it reads them. Takes about 0.3 s."""
     inherited = {k: v for k, v in (environ or os.environ).items() if not k.startswith("ALLRANKS_")}
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM],
+        [sys.executable, "-P", "-c", _PROGRAM],
         env={**inherited, "XLA_FLAGS": flags},
         capture_output=True,
         text=True,

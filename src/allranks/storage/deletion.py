@@ -19,6 +19,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _PASSED = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _MAY_BE_LINK = (errno.ELOOP, errno.ENOTDIR)
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
+_DEEPEST = 200  # folders in a tree: each needs a descriptor while what is below it is deleted
 
 
 @contextmanager
@@ -76,8 +77,8 @@ def delete_tree(path: str | os.PathLike[str], *, is_ours: Callable[[str], bool] 
     """Delete a file, a link, or the files of a folder and the folders that are empty then. Return what stays.
 
     ``is_ours``: whether the file with this path below the folder may be deleted. Links in the folder are deleted, not
-    followed. Mount points stay. The paths that stay are sorted. What is not there needs no deletion. Raises OSError,
-    StorageError.
+    followed. Mount points stay, and so do folders that are more than 200 levels deep. The paths that stay are sorted.
+    What is not there needs no deletion. Raises OSError, StorageError.
     """
     above, name = os.path.split(os.path.abspath(path))
     if not os.path.isdir(above):
@@ -101,7 +102,7 @@ def _delete_below(
     """Delete the folder ``name`` in ``above``, whose path below the tree is ``path``, as far as it is ours."""
     folder = _open_below(above, name, path or name, "", flags=_FOLDER)
     try:
-        if _mount_of(folder) != mount:
+        if _mount_of(folder) != mount or path.count("/") >= _DEEPEST:
             stay.append(path or name)
             return
         with os.scandir(folder) as entries:

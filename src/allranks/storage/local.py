@@ -149,7 +149,12 @@ class LocalStorage:
     def size(self, path: str) -> int | None:
         where = self._full_path(path)
         with self._translate_errors("look at", path), suppress(*_NO_SUCH_FILE):
-            about = where.stat()
+            try:
+                about = where.stat()
+            except OSError as error:
+                if error.errno in _NOTHING_THERE:
+                    return None
+                raise
             return about.st_size if stat.S_ISREG(about.st_mode) else None
         return None
 

@@ -93,7 +93,8 @@ class _Child:
     """A child process, with the ``sys.path`` of this process."""
 
     def __init__(self) -> None:
-        program = f"import runpy, sys; sys.path[:] = {sys.path!r}; runpy.run_path({_PROGRAM!r}, run_name='__main__')"
+        like_us = f"import sys; sys.path[:] = {sys.path!r}"  # before it imports anything
+        program = f"{like_us}; import runpy; runpy.run_path({_PROGRAM!r}, run_name='__main__')"
         self._popen = subprocess.Popen(
             [sys.executable, "-S", "-c", program],
             stdin=subprocess.PIPE,
