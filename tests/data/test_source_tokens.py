@@ -120,9 +120,9 @@ def test_a_npy_that_is_cut_off_is_named(tmp_path: Path) -> None:
         (34, struct.pack("<i", -1), "sequence 0 is not where"),
         (42, struct.pack("<q", 2), "sequence 0"),
         (50, struct.pack("<q", 21), "is not where"),
-        (58, struct.pack("<q", 3), "do not ascend"),
+        (58, struct.pack("<q", 3), "its documents are of sequences 3 to 2"),
         (66, struct.pack("<q", 1 << 60), "do not ascend"),
-        (74, struct.pack("<q", -5), "do not ascend"),
+        (74, struct.pack("<q", -5), "its documents are of sequences 0 to -5"),
     ],
 )
 def test_an_index_of_megatron_that_does_not_fit_is_named(at: int, value: bytes, says: str, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ _TORCH = "float32 float32 float64 float64 complex64 complex64 complex128 complex
 _TORCH_DTYPES = (_TORCH + "int16 int32 int32 int64 int64 bool uint16").split()
 _NUMPY = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 bool"
 _NUMPY_DTYPES = _NUMPY.split()
-_DEEPEST = 50
+_DEEPEST, _MOST_SPEC = 50, 1_000_000
 
 
 def litdata(pattern: Pattern, *, max_block_bytes: int | None = None, cache: str | None = None) -> FileSource:
@@ -91,8 +91,12 @@ class LitDataFormat(RecordFormat):
 
 
 def find_arrow_rows(file: FileBytes) -> FileBytes | None:
-    """Return the Arrow file at the end of a chunk, before its length and a mark; None if there is none."""
-    if file.nbytes < _FOOT:
+    """Return the Arrow file at the end of a chunk, before its length and a mark; None if there is none.
+
+    The index says that chunks have one: the last sample of any chunk may end with such bytes.
+    """
+    _, config = read_index(file)
+    if file.nbytes < _FOOT or not isinstance(config, dict) or "types" not in config:
         return None
     foot = file.read(file.nbytes - _FOOT, _FOOT)
     if not foot.endswith(_ARROW_MARK):
@@ -115,7 +119,7 @@ def read_index(file: FileBytes, *, samples: int | None = None) -> tuple[FileByte
         sizes = {one["filename"]: one["chunk_size"] for one in document["chunks"]}
         name = file.name.rpartition("/")[2]
         if samples is not None and sizes[name] != samples:
-            raise ValueError(f"{name} has {samples:,} samples, and the index says {sizes[name]:,}")
+            raise ValueError(f"{name} has {samples:,} samples, and the index says {sizes[name]!r:.40}")
         return index, document["config"]
     except DECODE_ERRORS as error:
         raise _index_error(index, error) from error
@@ -135,6 +139,8 @@ def _decoder_of(config: Any, *, is_packed: bool) -> LitDataDecoder:
         if config.get(name, expected) not in (expected, None):
             raise ValueError(f"{name} is {str(config[name])[:40]!r}, which is not supported (tokens: Dataset.tokens)")
     decoders = tuple(map(_decoder_of_leaf, config["data_format"]))
+    if not decoders or len(config["data_spec"]) > _MOST_SPEC:
+        raise ValueError(f"samples have no values, or need more than {_MOST_SPEC:,} characters to describe them")
     spec = json.loads(config["data_spec"])[1]
     if _count_leaves(spec) != len(decoders):
         raise ValueError(f"it describes {len(decoders)} values and {_count_leaves(spec)} places for them")
@@ -164,8 +170,8 @@ def _count_leaves(spec: Any, depth: int = 0) -> int:
     kind, children = spec["type"], spec["children_spec"]
     if depth > _DEEPEST or kind not in (None, "builtins.dict", "builtins.list", "builtins.tuple"):
         raise ValueError(f"samples are made of {kind!r}: expected dicts, lists and tuples, at most {_DEEPEST} deep")
-    if kind == "builtins.dict" and len(json.loads(spec["context"])) != len(children):
-        raise ValueError("a dict has not a value for each key")
+    if kind == "builtins.dict" and len({*map(str, dict.fromkeys(json.loads(spec["context"])))}) != len(children):
+        raise ValueError("a dict has not a value for each key, or a key twice")
     return 1 if kind is None else sum(_count_leaves(child, depth + 1) for child in children)
 
 
@@ -194,6 +200,8 @@ def _decoder_of_leaf(written: str) -> Callable[[bytes], Any]:
 def flat_dtype(written: str) -> np.dtype[Any]:
     """Return the dtype of arrays of one dimension in the format ``no_header_tensor:16``, or that of NumPy."""
     kind, _, option = written.partition(":")
+    if not option.isdecimal():
+        raise ValueError(f"a value has the format {written!r:.40}: expected the number of a dtype")
     return np.dtype((_TORCH_DTYPES if kind == "no_header_tensor" else _NUMPY_DTYPES)[int(option)])
 
 

@@ -79,6 +79,8 @@ class MdsFormat(RecordFormat):
             )
             if len({*names}) != len(names) or not all(isinstance(name, str) for name in names):
                 raise ValueError("the names of its columns are not different texts")
+            if not names:
+                raise ValueError("its samples have no columns")
             columns = tuple(_column_of(*about) for about in zip(names, encodings, sizes, strict=True))
         except DECODE_ERRORS as error:
             raise record_file_error(
@@ -104,6 +106,8 @@ class MdsDecoder:
         many = sum(column.size is None for column in self.columns)
         sizes = iter(np.frombuffer(record[: 4 * many], "<u4").tolist())
         at, found = 4 * many, {}
+        if at > len(record):
+            raise ValueError(f"the sizes of its columns would end at byte {at:,} of {len(record):,}")
         for column in self.columns:
             end = at + (next(sizes) if column.size is None else column.size)
             if end > len(record):
@@ -117,7 +121,7 @@ class MdsDecoder:
 
 def _column_of(name: str, encoding: Any, size: Any) -> _Column:
     """Return how a column is decoded. Raises ValueError for an encoding that is not known, or a wrong size."""
-    if not (size is None or (isinstance(size, int) and 0 <= size < 1 << 32)):
+    if not (size is None or (isinstance(size, int) and 0 < size < 1 << 32)):
         raise ValueError(f"column {name!r} has the size {size!r}")
     kind, _, options = str(encoding).partition(":")
     if kind == "ndarray":

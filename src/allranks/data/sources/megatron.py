@@ -26,21 +26,28 @@ class MegatronIndex:
     sequences: int
     documents: int
 
+    @property
+    def _documents_at(self) -> int:
+        return _BEGIN + 12 * self.sequences
+
     def document_bounds(self, begin: int, end: int) -> NDArray[np.int64]:
         """Return the first token of documents ``begin`` to ``end``, and then the end of the last one.
 
         Raises DataError unless the documents are stored one after the other, inside of the file.
         """
-        numbers = self._read("<i8", _BEGIN + 12 * self.sequences, begin, end + 1)
+        numbers = self._read("<i8", self._documents_at, begin, end + 1)
         first, last = int(numbers[0]), int(numbers[-1])
         if not first >= 0 or last > self.sequences or (np.diff(numbers) < 0).any():
-            raise self._error(_BEGIN + 12 * self.sequences + 8 * begin, f"documents {begin:,} to {end:,} do not ascend")
+            raise self._error(self._documents_at + 8 * begin, f"documents {begin:,} to {end:,} do not ascend")
         bounds = self._sequence_bounds(first, last)
         found: NDArray[np.int64] = bounds[numbers - first]
         return found
 
     def check(self) -> None:
-        """Raise DataError unless every sequence is where the one before ends, and the last ends with the file."""
+        """Raise DataError unless every sequence is where the one before ends, and the last ends with the file.
+
+        The documents must have all sequences: others would never be read.
+        """
         end = 0
         for at in range(0, self.sequences, _AT_ONCE):
             bounds = self._sequence_bounds(at, min(at + _AT_ONCE, self.sequences))
@@ -49,6 +56,10 @@ class MegatronIndex:
                     _BEGIN + 4 * self.sequences + 8 * at, f"sequence {at:,} does not follow the one before"
                 )
             end = int(bounds[-1])
+        first, last = (int(self._read("<i8", self._documents_at, at, at + 1)[0]) for at in (0, self.documents))
+        if (first, last) != (0, self.sequences):
+            why = f"its documents are of sequences {first:,} to {last:,}: expected 0 to {self.sequences:,}"
+            raise self._error(self._documents_at, why)
         if end != self.tokens.count:
             raise self._error(_BEGIN, f"its sequences have {end:,} tokens, and the .bin file {self.tokens.count:,}")
 

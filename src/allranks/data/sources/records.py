@@ -19,10 +19,12 @@ from allranks.data.sample_columns import compact_values
 from allranks.data.sources.compressed import unpack_file
 from allranks.data.sources.file import FileBytes, data_changed_error, wrong_index_error
 from allranks.data.sources.files import FileBlocks, FileScan, IndexBlock, OpenFile
+from allranks.data.sources.limits import check_block
 from allranks.digest import digest, show
 from allranks.errors import DataError
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES, MOST_RECORDS = 1 << 20, 1 << 18  # of a block; a record may be empty
+_RECORD_BYTES = 256  # that a decoded record needs at least
 Decode = Callable[[bytes], dict[str, Any]]
 
 
@@ -97,6 +99,14 @@ class RecordFormat:
         table = read_table(content, self.noun)
         _, words = self.find_decoder(content, table)
         records = len(table.bounds) - 1
+        if content is not file:  # all of it is decoded at once
+            check_block(
+                file.path,
+                f"the file of {records:,} records",
+                _RECORD_BYTES * records,
+                file.nbytes,
+                self.max_block_bytes,
+            )
         blocks = _blocks_of_records(table.bounds) if content is file else [(0, records, records, 0)] * bool(records)
         return FileScan(tuple(blocks), _stamp_of(table, words))
 
@@ -126,7 +136,7 @@ class RecordFormat:
 def _blocks_of_records(bounds: NDArray[np.int64]) -> Iterator[tuple[int, int, int, int]]:
     at, last = 0, len(bounds) - 1
     while at < last:
-        end = min(max(int(np.searchsorted(bounds, bounds[at] + BLOCK_BYTES)), at + 1), last)
+        end = min(max(int(np.searchsorted(bounds, bounds[at] + BLOCK_BYTES)), at + 1), at + MOST_RECORDS, last)
         yield at, end, end - at, 0
         at = end
 

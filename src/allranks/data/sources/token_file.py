@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from allranks.data.sources.file import FileBytes
 from allranks.errors import DataError
+from allranks.failure import one_line, text_of
 
 SUFFIXES = (".bin", ".npy")
 MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
@@ -73,10 +74,12 @@ def _find_in_npy(file: FileBytes) -> TokenLayout:
     head = io.BytesIO(file.read(0, min(_NPY_HEAD, file.nbytes)))
     try:
         version = np.lib.format.read_magic(head)
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise ValueError(f"version {version}")
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, kind = read(head)
     except Exception as error:  # NumPy raises many kinds for damaged headers
-        raise token_file_error(file, 0, f"it has no header of NumPy ({str(error).splitlines()[0]:.200})") from error
+        raise token_file_error(file, 0, f"it has no header of NumPy ({one_line(text_of(error)):.200})") from error
     if len(shape) != 1 or kind.kind not in "iu":
         raise token_file_error(file, 0, f"it holds {kind}{list(shape)}, and not one dimension of integers")
     offset = head.tell()
