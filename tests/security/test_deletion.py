@@ -18,6 +18,7 @@ import pytest
 from allranks.check.cache import Folder
 from allranks.checkpoint import holds, removal
 from allranks.checkpoint.checkpointer import Checkpointer
+from allranks.checkpoint.inventory import StepFolder
 from allranks.cli.main import main
 from allranks.errors import StorageError
 from allranks.storage import deletion
@@ -358,6 +359,19 @@ def test_a_step_whose_manifest_is_no_file_is_verified_and_stays(
     main(["ckpt", "gc", str(run), "--older-than", "0s"])
     assert f"left step 2: {removal.DAMAGED}" in capsys.readouterr().out
     assert list(manifest.parent.glob("rank-*"))
+
+
+def test_leftovers_are_chosen_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 20,000 folders, each was compared with all others: 45 s."""
+
+    def compared(*_: object) -> bool:
+        raise AssertionError
+
+    monkeypatch.setattr(removal.LeftoverFiles, "__eq__", compared)
+    folders = [StepFolder(step, "unfinished", (), folder_modified=float(step)) for step in range(10)]
+    chosen = removal.choose_leftovers(folders, now_seconds=10.0, older_than=6.0)
+    assert [one.step for one in chosen.remove] == [0, 1, 2, 3, 4]
+    assert [one.step for one in chosen.spare] == [5, 6, 7, 8, 9]
 
 
 def test_a_tree_that_is_too_deep_stays(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import compress
+from operator import not_
 
 from allranks.checkpoint import holds, inventory, items, manifest_decode, manifest_encode, paths
 from allranks.checkpoint.inventory import StepFolder
@@ -245,8 +247,8 @@ def choose_leftovers(step_folders: Iterable[StepFolder], *, now_seconds: float, 
     left = [
         one for one in (find_leftover_files(each, now_seconds=now_seconds) for each in step_folders) if one is not None
     ]
-    old = [one for one in left if one.age is not None and one.age >= older_than]
-    return LeftoverChoice(tuple(old), tuple(one for one in left if one not in old))
+    old = [one.age is not None and one.age >= older_than for one in left]
+    return LeftoverChoice(tuple(compress(left, old)), tuple(compress(left, map(not_, old))))
 
 
 def _is_ours(name: str) -> bool:
