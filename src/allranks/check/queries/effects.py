@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal, TypeAlias
 
 from allranks.check.analysis import Analysis
 from allranks.check.roots import Root
@@ -24,6 +25,7 @@ from allranks.check.simulate.values import (
 )
 from allranks.check.traces.walk import Reach
 
+Written: TypeAlias = Literal["checkpoint", "download", "file"]
 # A path made of it is this process' own.
 PRIVATE = RANK | IDENTITY | DATA
 
@@ -67,8 +69,9 @@ def by_nodes(analysis: Analysis, *kinds: str) -> Iterator[tuple[Root, Reach]]:
             yield root, reach
 
 
-def writes(analysis: Analysis) -> Iterator[tuple[Root, Reach, bool]]:
-    """Yield the files that every rank writes, each once, where it is opened, and whether it holds a checkpoint."""
+def writes(analysis: Analysis) -> Iterator[tuple[Root, Reach, Written]]:
+    """Yield the files that every rank writes, each once, where it is opened, and what is written: a checkpoint, what
+    was downloaded, or another file."""
     checkpoints = list(ungated(analysis, "checkpoint"))
     files = list(ungated(analysis, "file", "append"))
     opened = {handle for _, reach in checkpoints if (handle := _handle(reach)) is not None}
@@ -76,12 +79,22 @@ def writes(analysis: Analysis) -> Iterator[tuple[Root, Reach, bool]]:
     for _, reach in files:
         if (handle := _handle(reach)) is not None:
             inside.setdefault(handle, []).append(reach)
-    yield from ((root, reach, True) for root, reach in checkpoints)
-    yield from ((root, reach, True) for root, reach in ungated(analysis, "moved") if holds_state(analysis, reach))
+    yield from ((root, reach, "checkpoint") for root, reach in checkpoints)
+    moved = ((root, reach) for root, reach in ungated(analysis, "moved") if holds_state(analysis, reach))
+    yield from ((root, reach, "checkpoint") for root, reach in moved)
     for root, reach in files:
         at = (reach.call.path, reach.call.span[0])
-        if at not in opened and _handle(reach) is None:
-            yield root, reach, any(holds_state(analysis, one) for one in (reach, *inside.get(at, ())))
+        if at in opened or _handle(reach) is not None:
+            continue
+        state = any(holds_state(analysis, one) for one in (reach, *inside.get(at, ())))
+        yield root, reach, "download" if _downloads(analysis, reach) else "checkpoint" if state else "file"
+
+
+def _downloads(analysis: Analysis, reach: Reach) -> bool:
+    """Whether a file is written by a function that downloads it, as its name says."""
+    names = [step[0] for step in reach.chain[-1:]] + [reach.call.symbol]
+    says = analysis.simulator.knowledge.named
+    return any(says("effect", name.rpartition(".")[2]) == "download" for name in names)
 
 
 def named_by_each(analysis: Analysis, *kinds: str) -> Iterator[tuple[Root, Reach]]:

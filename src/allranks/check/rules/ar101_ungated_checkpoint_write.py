@@ -107,6 +107,6 @@ torch.save({}, 'model.pt')
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
-        for root, reach, holds_state in writes(program.analysis):
-            if holds_state:
+        for root, reach, what in writes(program.analysis):
+            if what == "checkpoint":
                 yield self.effect(program, root, reach, f"every rank writes the checkpoint {named(reach)}")

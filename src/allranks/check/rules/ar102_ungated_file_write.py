@@ -85,8 +85,8 @@ if dist.get_rank() == 0:
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
-        for root, reach, holds_state in writes(program.analysis):
-            if not holds_state:
+        for root, reach, what in writes(program.analysis):
+            if what == "file":
                 low = reach.call.kind == "append"
                 yield self.effect(program, root, reach, f"every rank writes the file {named(reach)}", low=low)
         for root, reach in ungated(program.analysis, "publish"):

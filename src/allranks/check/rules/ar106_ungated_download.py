@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from allranks.check.program import Program, short
-from allranks.check.queries.effects import ungated
+from allranks.check.queries.effects import named, ungated, writes
 from allranks.check.rule import Example, ProgramRule
 from allranks.check.traces.walk import Reach
 from allranks.findings import Finding
@@ -75,6 +75,9 @@ data = MNIST("data", download=False)
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
+        for root, reach, what in writes(program.analysis):
+            if what == "download":
+                yield self.effect(program, root, reach, f"every rank downloads {named(reach)}")
         for root, reach in ungated(program.analysis, "download"):
             yield self.effect(program, root, reach, f"every rank downloads by {_how(reach)}")
 

@@ -104,12 +104,17 @@ def train(train_step, state, source):
         return not file.is_test and not says(file.path, "held_out", "one_process")
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        what = _last_batch(node, file) if isinstance(node, ast.Call) else ""
+        split = split_at(node, file)
+        if split is not None and (split.how == "block" or mentions(split.source, "held_out")):
+            split = None
+        if not what and split is None:
+            return
         text = _around(node, file)
         even = any(word in text for word in _EVENED)
-        if isinstance(node, ast.Call) and (what := _last_batch(node, file)) and (what == _OF_BUFFER or not even):
+        if what and (what == _OF_BUFFER or not even):
             yield self.local(file, node, what, advice="Drop the last batch (drop_last=True, drop_remainder=True).")
-        split = split_at(node, file)
-        if split is None or split.how == "block" or mentions(split.source, "held_out"):
+        if split is None:
             return
         function = function_of(node, file)
         if even or (function is not None and says(function.name, "held_out")):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import values
 from allranks.check.tree.splits import deals_held_out, splits
@@ -189,7 +190,7 @@ def _is_unsynced(call: ast.AST, file: File) -> bool:
 
 def _agrees(node: ast.AST) -> bool:
     """Whether something is called that, by its name, makes one value of those of all processes."""
-    calls = (ast.unparse(at.func) for at in ast.walk(node) if isinstance(at, ast.Call))
+    calls = (ast.unparse(at.func) for at in walk(node) if isinstance(at, ast.Call))
     return any(says(name, "agrees") or name.endswith((".compute", "compute_metrics")) for name in calls)
 
 

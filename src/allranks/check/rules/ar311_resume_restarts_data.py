@@ -107,7 +107,9 @@ def train(model, loader, path):
 def _saving_tests(loop: ast.For) -> Iterator[ast.expr]:
     """Yield the tests of the loop under which a checkpoint is saved every so many steps."""
     for at in own(loop):
-        periodic = isinstance(at, ast.If) and any(isinstance(n, ast.Mod) for n in ast.walk(at.test))
+        periodic = isinstance(at, ast.If) and any(
+            isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in walk(at.test)
+        )
         if isinstance(at, ast.If) and periodic and any("save" in ast.unparse(s).lower() for s in at.body):
             yield at.test
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.handovers import is_handed
 from allranks.check.tree.origins import function_called, passed, reached
@@ -112,7 +113,7 @@ def resume(model, folder):
         if path is None or not saved or _is_counted(path, file) or not _is_progress(node, file):
             return
         scope = function_of(node, file) or file.tree
-        calls = [at for at in ast.walk(scope) if isinstance(at, ast.Call)]
+        calls = [at for at in walk(scope) if isinstance(at, ast.Call)]
         paths = (given(at, *_SAVES[name_of(at, file)]) for at in calls if name_of(at, file) in _SAVES)
         kept = any(_is_counted(one, file) for one in paths if one is not None)
         if not kept and not any(tail_of(at) in _PUBLISHES for at in calls) and saved & _loaded(file):
@@ -129,7 +130,7 @@ def resume(model, folder):
 
 def _names(path: ast.expr | None, file: File) -> frozenset[str]:
     """Return the names of checkpoints in what a path is made of; none where a number or a rank is a part of it."""
-    whole = [at for one in reached(path, file) for at in ast.walk(one)] if path is not None else []
+    whole = [at for one in reached(path, file) for at in walk(one)] if path is not None else []
     texts = [at.value for at in whole if isinstance(at, ast.Constant) and isinstance(at.value, str)]
     named = frozenset(text.rpartition("/")[2] for text in texts if text.endswith(_FILE))
     named = frozenset(name for name in named if not name.startswith(_OF_FOLDER))
@@ -139,9 +140,9 @@ def _names(path: ast.expr | None, file: File) -> frozenset[str]:
 def _is_counted(path: ast.expr, file: File) -> bool:
     """Whether a path is another one each time: a number is a part of it, also where a function of the file makes it."""
     reach = list(reached(path, file))
-    handed = [value for one in reach for at in ast.walk(one) for value in passed(at, file)]
+    handed = [value for one in reach for at in walk(one) for value in passed(at, file)]
     reach += [one for value in handed for one in reached(value, file)]
-    called = [function_called(at, file) for one in reach for at in ast.walk(one) if isinstance(at, ast.Call)]
+    called = [function_called(at, file) for one in reach for at in walk(one) if isinstance(at, ast.Call)]
     returns = [at for one in called if one is not None for at in own(one) if isinstance(at, ast.Return)]
     texts = [ast.unparse(one) for one in (*reach, *returns)]
     return any("{" in text.rpartition("/")[2] or any(word in text for word in _COUNTED) for text in texts)

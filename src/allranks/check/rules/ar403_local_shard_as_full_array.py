@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.syntax import calls_of, function_of, tail_of, variables
 from allranks.check.tree.words import parts
@@ -117,7 +118,7 @@ def _is_saved(node: ast.AST, file: File, scope: ast.AST) -> bool:
             return True
         if isinstance(above, ast.Assign):
             names = {at.id for at in above.targets if isinstance(at, ast.Name)}
-            sinks = (at for at in ast.walk(scope) if isinstance(at, ast.Call) and tail_of(at) in _SINKS)
+            sinks = (at for at in walk(scope) if isinstance(at, ast.Call) and tail_of(at) in _SINKS)
             return any(names & variables(at) for at in sinks)
     return False
 

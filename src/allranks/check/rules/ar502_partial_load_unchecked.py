@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.syntax import distributed, function_of, given, is_constant, own, tail_of
 from allranks.check.tree.words import mentions, parts, says
@@ -116,7 +117,7 @@ def finetune(model, data, path, adapter):
 
 def _is_read(assign: ast.Assign, file: File) -> bool:
     """Whether a name that the result is given to is used other than in what is printed."""
-    names = {at.id for one in assign.targets for at in ast.walk(one) if isinstance(at, ast.Name)}
+    names = {at.id for one in assign.targets for at in walk(one) if isinstance(at, ast.Name)}
     uses = [at for at in own(function_of(assign, file) or file.tree) if isinstance(at, ast.Name) and at.id in names]
     return any(isinstance(at.ctx, ast.Load) and not _is_printed(at, file) for at in uses)
 

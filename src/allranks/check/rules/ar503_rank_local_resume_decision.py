@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.handovers import is_handed
 from allranks.check.tree.origins import function_called, reached
@@ -99,15 +100,12 @@ def main(model):
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.If):
             return
+        if not _is_presence(node.test) or not _tests_for_file(node.test, file) or not _resumes(node, file):
+            return
         function = function_of(node, file)
         lines = file.lines[function.lineno - 1 : function.end_lineno] if function is not None else file.lines
-        if any(word in line for line in lines for word in _AGREES) or any(
-            isinstance(at, ast.Raise) for at in own(node)
-        ):
-            return
-        if not _resumes(node, file):
-            return
-        if rank_guard(node, file) is not None or not _is_presence(node.test) or not _tests_for_file(node.test, file):
+        agreed = any(word in line for line in lines for word in _AGREES)
+        if agreed or rank_guard(node, file) is not None or any(isinstance(at, ast.Raise) for at in own(node)):
             return
         if not any(isinstance(at, ast.If) and _tests_for_file(at.test, file) for at, _ in inside(node, file)):
             found = self.local(file, node.test, "each process decides by its own files whether it resumes")
@@ -125,7 +123,7 @@ def _resumes(branch: ast.If, file: File) -> bool:
     if leaves(branch.body):  # if not os.path.exists(path): return
         every = own(function_of(branch, file) or file.tree)
         block = [at for at in every if getattr(at, "lineno", 0) > (branch.end_lineno or 0)]
-    calls = (at for part in block for at in ast.walk(part) if isinstance(at, ast.Call) and tail_of(at) in _LOADS)
+    calls = (at for part in block for at in walk(part) if isinstance(at, ast.Call) and tail_of(at) in _LOADS)
     loads = any(not name_of(at, file).startswith(("json.", "yaml.")) for at in calls)
     return loads and (_is_resume(branch, file) or any(mentions(part, "progress") for part in block))
 
@@ -146,7 +144,7 @@ def _is_presence(test: ast.expr) -> bool:
 
 def _asked(test: ast.expr, file: File) -> Iterator[ast.Call]:
     """Yield the calls that a condition depends on, and those of the functions of the file that these run."""
-    for at in (at for one in reached(test, file) for at in ast.walk(one) if isinstance(at, ast.Call)):
+    for at in (at for one in reached(test, file) for at in walk(one) if isinstance(at, ast.Call)):
         yield at
         function = function_called(at, file)
         yield from (inner for inner in own(function) if isinstance(inner, ast.Call)) if function is not None else ()
@@ -166,6 +164,6 @@ def _is_found(test: ast.expr, file: File) -> bool:
     calls = list(_asked(test, file))
     named = [test, *(one for at in calls for given in at.args for one in reached(given, file))]
     lists = any(tail_of(at) in _LISTS for at in calls)
-    texts = (at.value for one in named for at in ast.walk(one) if isinstance(at, ast.Constant))
+    texts = (at.value for one in named for at in walk(one) if isinstance(at, ast.Constant))
     latest = any(mentions(one, "latest") for one in named) or any("." in str(text) for text in texts)
     return latest or (lists and _is_resume(test, file))

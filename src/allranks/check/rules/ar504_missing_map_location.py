@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import values
 from allranks.check.tree.syntax import (
@@ -135,7 +136,7 @@ def _is_chosen(load: ast.Call, file: File) -> bool:
     """Whether another branch loads the same file with a map_location: this one is for a process that has no GPU bound,
     or that has no choice."""
     branches = [parent for parent, _ in inside(load, file) if isinstance(parent, ast.If | ast.IfExp)]
-    arms = [at for branch in branches if "cuda" not in ast.unparse(branch.test) for at in ast.walk(branch)]
+    arms = [at for branch in branches if "cuda" not in ast.unparse(branch.test) for at in walk(branch)]
     others = (at for at in arms if isinstance(at, ast.Call) and tail_of(at) == "load" and at.args)
     path = ast.unparse(load.args[0])
     return any(ast.unparse(at.args[0]) == path and given(at, 1, "map_location") is not None for at in others)

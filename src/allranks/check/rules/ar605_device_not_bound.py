@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import origins, reached
 from allranks.check.tree.syntax import distributed, function_of, given, has_stars, keyword, name_of, own, tail_of
@@ -191,7 +192,7 @@ def _is_rank_in_job(number: ast.expr, file: File) -> bool:
     if any(word in file.text for word in _STARTS) or origins(number, file) != {"global"}:
         return False
     return not any(
-        isinstance(at, ast.BinOp | ast.IfExp | ast.BoolOp) for one in reached(number, file) for at in ast.walk(one)
+        isinstance(at, ast.BinOp | ast.IfExp | ast.BoolOp) for one in reached(number, file) for at in walk(one)
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.one_rank import bound_on_one, holds_on_one, loaded_on_one, on_one
 from allranks.check.tree.syntax import asks_rank, class_of, function_of, inside, own, rank_guard
@@ -118,7 +119,7 @@ def main(loss):
 
     def _attributes(self, owner: ast.ClassDef, file: File) -> Iterator[Finding]:
         """Look for attributes that the constructor makes on one rank, and that another method uses on all."""
-        nodes = [at for at in ast.walk(owner) if isinstance(at, ast.Attribute) and ast.unparse(at.value) == "self"]
+        nodes = [at for at in walk(owner) if isinstance(at, ast.Attribute) and ast.unparse(at.value) == "self"]
         stored = [at for at in nodes if isinstance(at.ctx, ast.Store)]
         for name in dict.fromkeys(at.attr for at in stored):
             made = [at for at in stored if at.attr == name]

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.bypassed import bypass
 from allranks.check.tree.mapped import MAPS, mapped
@@ -103,7 +104,7 @@ train = jax.pmap(step, axis_name="data")
         step = _step(node, file)
         if step is None or any(word in file.text for word in _SHARES):
             return
-        calls = [at for at in ast.walk(step) if isinstance(at, ast.Call)]
+        calls = [at for at in walk(step) if isinstance(at, ast.Call)]
         applied = next((at for at in calls if tail_of(at) in _APPLIES), None)
         if applied is not None and any(tail_of(at) in _GRADS or tail_of(at.func) in _GRADS for at in calls):
             note = Note("it runs on each device, on its own rows", file.place(node))

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.one_rank import on_one
 from allranks.check.tree.syntax import asks_rank, function_of, inside, name_of, own, rank_guard, tail_of
@@ -119,7 +120,7 @@ def _waits_for_file(call: ast.Call, file: File) -> bool:
             loop = parent
         elif loop is not None and isinstance(parent, ast.If) and asks_rank(parent.test):
             writes = parent.body if child in parent.orelse else parent.orelse
-            calls = {tail_of(at) for part in writes for at in ast.walk(part) if isinstance(at, ast.Call)}
+            calls = {tail_of(at) for part in writes for at in walk(part) if isinstance(at, ast.Call)}
             return bool(calls.difference(_FOLDERS)) and calls.isdisjoint(_PUBLISHES)
     return False
 

@@ -185,10 +185,8 @@ def _folders(node: ast.expr, file: File) -> Iterator[str]:
 
 def is_handed(path: ast.expr, file: File) -> bool:
     """Say whether a caller elsewhere gives a part of a path."""
-    names = [at for one in reached(path, file) for at in ast.walk(one) if isinstance(at, ast.Name)]
+    names = [at for one in reached(path, file) for at in walk(one) if isinstance(at, ast.Name)]
     bare = (at for at in names if not isinstance(next(file.parents(at), None), ast.Attribute | ast.Subscript))
     function = function_of(path, file)
-    parameters = (
-        {at.arg for at in ast.walk(function.args) if isinstance(at, ast.arg)} if function is not None else set()
-    )
+    parameters = {at.arg for at in walk(function.args) if isinstance(at, ast.arg)} if function is not None else set()
     return any(at.id in parameters and not values(at, file) and not passed(at, file) for at in bare)

@@ -65,7 +65,7 @@ def drawn_alike(maps: ast.Call, file: File) -> ast.Call | None:
 
 def _folds(function: ast.AST, cut: set[str]) -> bool:
     """Whether a function makes its key another one on each device: by its index, or by what each has."""
-    calls = [at for at in ast.walk(function) if isinstance(at, ast.Call)]
+    calls = [at for at in walk(function) if isinstance(at, ast.Call)]
     folded = [at.args[1] for at in calls if tail_of(at) == "fold_in" and len(at.args) > 1]
     by_index = any("index" in ast.unparse(one) or variables(one) & cut for one in folded)
     return by_index or any(tail_of(at) == "axis_index" for at in calls)
@@ -83,12 +83,12 @@ def _is_copied(maps: ast.Call, at: int, parameter: str, file: File) -> bool:
 def _draw_with(parameter: str, function: ast.AST, file: File) -> ast.Call | None:
     """Return the first call in a function that draws with a key made of a parameter."""
     names = {parameter}
-    for at in ast.walk(function):
+    for at in walk(function):
         if not (isinstance(at, ast.Assign) and isinstance(at.value, ast.Call) and names & variables(at.value)):
             continue
         if tail_of(at.value) in ("split", "fold_in"):
             names |= {one for target in at.targets for one in variables(target)}
-    for at in ast.walk(function):
+    for at in walk(function):
         if not isinstance(at, ast.Call):
             continue
         taken = (

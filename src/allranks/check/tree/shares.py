@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import origins, reached
 from allranks.check.tree.splits import PREPARING
@@ -73,5 +74,5 @@ def _passes(node: ast.AST | None) -> bool:
 
 def _is_share(size: ast.expr, file: File) -> bool:
     """Whether a batch size is divided by the number of processes: ``batch // world_size``."""
-    made = [at for one in reached(size, file) for at in ast.walk(one) if isinstance(at, ast.BinOp)]
+    made = [at for one in reached(size, file) for at in walk(one) if isinstance(at, ast.BinOp)]
     return any(isinstance(at.op, ast.FloorDiv | ast.Div) and origins(at.right, file) == {"size"} for at in made)

@@ -69,7 +69,7 @@ def handed_at(node: ast.AST, file: File) -> Split | None:
     if not isinstance(node, ast.Call) or not node.args or tail_of(node) in ("init_process_group", "DistributedSampler"):
         return None
     plain = [one for one in (*node.args, *(k.value for k in node.keywords)) if _is_plain(one)]
-    if len(plain) < 2:
+    if len(plain) < 2 or not names_ranks(file):
         return None
     made = [(one, origins(one, file)) for one in plain]
     ranks = [one for one, of in made if of & RANK_KINDS and not of & {"size", "sum"}]
