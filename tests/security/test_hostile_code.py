@@ -77,7 +77,8 @@ def test_one_bad_file_is_one_finding(tmp_path: Path) -> None:
     }
     lines = found(tmp_path, files)
     for name in (*files, "loop.py"):
-        assert [line.split()[1] for line in lines if line.startswith(f"{name}:")] == ["AR900"], (name, lines)
+        codes = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
+        assert codes in (["AR900"], ["AR903"]), (name, lines)  # it cannot be read, or not followed
 
 
 def test_what_takes_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,9 @@ _SHARDS = re.compile(r"fsdp|fully_?shard|deepspeed|zero_?stage|zero3|DTensor|dis
 
 
 def _signs(reached: Iterable[Reach]) -> frozenset[str]:
-    return frozenset(one.call.kind for one in reached if one.call.kind.startswith(("sign ", "collective")))
+    """Return what shows that there are several processes; a plain backward pass does not."""
+    kinds = (one.call.kind for one in reached if not getattr(one.call.entry, "wrapped", False))
+    return frozenset(kind for kind in kinds if kind.startswith(("sign ", "collective")))
 
 
 def _cases(reached: Iterable[Reach]) -> tuple[Cases, ...]:

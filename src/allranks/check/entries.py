@@ -17,6 +17,7 @@ from allranks.check.sources.source import is_test
 _FIRST = 0b0001
 _FEW, _SHORT = 2, 6  # a name that more functions have, or a shorter one, says nothing of what is called
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_CALLED = re.compile(r"(?<!def )\b([A-Za-z_]\w*)\(")
 # Methods that a framework calls on every process, by their names.
 _HOOK = re.compile(
     r"(write_)?on_\w+|(before|after)_\w+|\w+_start|\w+_step|\w+_dataloader|\w+_end|configure_\w+|setup|teardown|forward"
@@ -83,7 +84,11 @@ def uncalled(simulator: Simulator, trees: Mapping[str, ast.Module], texts: Mappi
         if not is_test(path):
             waiting += _functions(simulator, simulator.module(path))
     words.follow(function for function, _ in waiting)
-    for function, owner in sorted(waiting, key=lambda one: (one[0].name in mentioned, one[0].name in words.waits)):
+
+    def later(one: tuple[Function, Class | None]) -> tuple[bool, bool]:
+        return one[0].name in mentioned, one[0].name in words.waits
+
+    for function, owner in words.callers_first(sorted(waiting, key=later)):
         if function.node in simulator.results.by_node or isinstance(function.node, ast.Lambda):
             continue
         called = owner is not None and (_is_hook(simulator, owner, function.name) or simulator.calls.objects_of(owner))
@@ -166,6 +171,26 @@ class _Words:
             count.update(words)
         return frozenset(word for word, often in count.items() if often > 1)
 
+    def callers_first(self, every: list[tuple[Function, Class | None]]) -> list[tuple[Function, Class | None]]:
+        """Return functions in an order in which those of a file come first that call others of it, by their names."""
+        callers: dict[tuple[str, str], list[tuple[Function, Class | None]]] = {}
+        for one in every:
+            for name in set(_CALLED.findall(self._source(one[0]))):
+                callers.setdefault((one[0].module.path, name), []).append(one)
+        ordered: dict[int, tuple[Function, Class | None]] = {}
+        for one in every:
+            waiting = [one]
+            while waiting:
+                function = waiting[-1][0]
+                above = callers.get((function.module.path, function.name), ())
+                first = next((c for c in above if id(c) not in ordered and c not in waiting), None)
+                if first is not None:
+                    waiting.append(first)
+                else:
+                    done = waiting.pop()
+                    ordered.setdefault(id(done), done)
+        return list(ordered.values())
+
     def follow(self, functions: Iterable[Function]) -> None:
         """Let the names of the functions that call collectives be words that tell something, too."""
         defined = Counter(one.name for one in functions if self._says(one, self._collectives))
@@ -177,11 +202,13 @@ class _Words:
         return self._says(function, self._telling)
 
     def _says(self, function: Function, words: frozenset[str]) -> bool:
-        path, node = function.module.path, function.node
-        if words.isdisjoint(self._of_files[path]):
+        if words.isdisjoint(self._of_files[function.module.path]):
             return False
-        source = "\n".join(self._lines[path][node.lineno - 1 : node.end_lineno])
-        return not words.isdisjoint(_WORD.findall(source))
+        return not words.isdisjoint(_WORD.findall(self._source(function)))
+
+    def _source(self, function: Function) -> str:
+        node = function.node
+        return "\n".join(self._lines[function.module.path][node.lineno - 1 : node.end_lineno])
 
 
 def _is_hook(simulator: Simulator, owner: Class, name: str) -> bool:

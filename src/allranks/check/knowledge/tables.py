@@ -298,6 +298,7 @@ def load() -> Knowledge:
             "decorator": _patterns(user["decorator"]),
             "command": _patterns(read("commands.toml")),
             "context": _patterns(user["context"]),
+            "agreed": _patterns({"variable": user["agrees"]["variable"]}),
             "agrees": _patterns({"function": user["agrees"]["function"]}),
             "joins": _patterns({"call": user["joins"]["call"]}),
             "effect": _patterns(user["effect"]),

@@ -215,7 +215,8 @@ def _same(left: Value, right: Value) -> Value:
     for one, other in ((left, right), (right, left)):
         if one == NONE:
             if isinstance(other, Either):
-                return FALSE if all(_same(option, NONE) == FALSE for option in other.options) else unknown(other)
+                is_there = all(_same(option, NONE) == FALSE for option in other.options)
+                return FALSE if is_there else Unknown(unknown(other).taint & ~DATA)
             known = not isinstance(other, Unknown) or other.true or other.kind
             return FALSE if known else Unknown(taint(other) & ~DATA)  # rows decide what it is, not whether
     return unknown(left, right)

@@ -67,7 +67,9 @@ class Calls:
         given = self.given(frame, node)
         commands = self.simulator.heap.get(commands_of(node.func), "all")
         for command in commands.items if isinstance(commands, Items) else ():
-            self.each(frame, Either((command, NONE)), node, lambda one: self.apply(frame, one, Given(node)))
+            asked = ast.Compare(ast.Name("command"), [ast.Eq()], [ast.Constant(getattr(command, "name", ""))])
+            one_of = Branch("UUUU", 0, place_of(node), "", (), ())
+            self.simulator.expressions.on_branch(frame, one_of, asked, partial(self.apply, frame, command, Given(node)))
         for one in given.arguments:
             if isinstance(one, Function | Class) and "regist" in ast.unparse(node.func).lower():
                 self.registered.add(one.node)
@@ -258,7 +260,12 @@ class Calls:
         return by_role(of_role(kept.value, role) if live >> role & 1 else NONE for role in range(4))
 
     def start(self, frame: Frame, function: Function, given: Given) -> Value:
-        """Call a function in processes that are started here."""
+        """Call a function in processes that are started here. An unknown number that is called so is its rank."""
+        spec, known = function.node.args, list(given.arguments)
+        for at, one in enumerate((*spec.posonlyargs, *spec.args)[: len(known)]):
+            if isinstance(known[at], Unknown) and not taint(known[at]):
+                known[at] = self.simulator.members.called(one.arg) or known[at]
+        given = replace(given, arguments=tuple(known))
         before = len(frame.trace)
         value = self.invoke(frame, function, given)
         for node in frame.trace[before:]:

@@ -16,8 +16,14 @@ from allranks.check.simulate.values import SPREAD, Const, Function, Library, Mad
 
 COMPILERS = frozenset(["jax.jit", "jax.pmap", "flax.nnx.jit", "flax.nnx.pmap", "equinox.filter_jit"])
 _FOR_ALL = ("in_shardings", "out_shardings", "axis_name")  # options with which a function is compiled for all processes
-_EAGER = ("jax.numpy.", "jax.lax.", "jax.nn.", "jax.scipy.")  # they compute as soon as they are called
-_METHODS = frozenset(["mean", "sum", "max", "min", "argmax", "argmin", "std", "var", "astype", "reshape"])
+_EAGER = ("jax.numpy.", "jax.lax.", "jax.scipy.")  # they compute as soon as they are called
+# Those that bring together what several devices hold.
+_TOGETHER = frozenset(
+    [
+        *("mean", "sum", "max", "min", "argmax", "argmin", "std", "var", "all", "any", "norm"),
+        *("dot", "matmul", "einsum", "sort"),
+    ]
+)
 _SHARDING, _WHOLE = "jax.sharding.NamedSharding", Made("jax.sharding.PartitionSpec")
 _TO_HOST = ("jax.device_get", "numpy.")
 
@@ -79,8 +85,9 @@ def compute_eagerly(simulator: Simulation, frame: Frame, name: str, given: Given
         return None
     if name.startswith(_TO_HOST) or name == "addressable_data":
         return Unknown(unknown(given.receiver, *given.every).taint & ~SPREAD)
-    is_method = given.receiver is not None and name in _METHODS
-    return _compute(simulator, frame, name, given) if is_method or name.startswith(_EAGER) else None
+    is_method = given.receiver is not None and name in _TOGETHER
+    together = is_method or (name.startswith(_EAGER) and name.rpartition(".")[2] in _TOGETHER)
+    return _compute(simulator, frame, name, given) if together else None
 
 
 def _is_spread(given: Given) -> bool:

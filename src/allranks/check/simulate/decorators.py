@@ -42,7 +42,7 @@ def decorate(simulator: Simulation, frame: Frame, value: Value, decorator: ast.e
     kind = (query.kind if query.which else "other") if query is not None else knowledge.named("decorator", last)
     if name in knowledge.signs["no_grad"] and isinstance(value, Function):
         value.no_grad = True
-    if kind is not None and isinstance(value, Function) and not isinstance(made, Function):
+    if kind is not None and isinstance(value, Function):
         value.only = 0b0011 if kind == "local" else 0b0001 if kind == "global" else 0b1110
         return value
     if isinstance(made, Class) and isinstance(value, Function) and made.find("__call__") is not None:

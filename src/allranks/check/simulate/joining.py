@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from allranks.check.simulate.values import (
     ANYTHING,
+    DATA,
     DIFFERS,
     FALSE,
     FILES,
@@ -32,6 +33,9 @@ def join(one: Value, other: Value, also: int = 0) -> Value:
     """Return what is known of a value that is one of two. ``also``: the taint of the condition that decides it."""
     if one is other or one == other:
         return one
+    for made, before in ((one, other), (other, one)):  # who reduces it where there are others does so on the cluster
+        if isinstance(made, Unknown) and made.kind == "agreed" and isinstance(before, Unknown) and before.taint & DATA:
+            return made
     if also & FILES and not _are_answers(one, other):
         also = made_of(also)
     if isinstance(one, ByRole) or isinstance(other, ByRole):
@@ -56,7 +60,7 @@ def join_all(values: Iterable[Value]) -> Value | None:
     """Return what is known of a value that is one of several; None if there are none."""
     found: Value | None = None
     for value in values:
-        found = value if found is None else join(found, value)
+        found = value if found is None else with_others(found, value) or join(found, value)
     return found
 
 
@@ -81,6 +85,15 @@ def select(letters: Truth, then: Value, orelse: Value, also: int) -> Value:
         a, b = of_role(then, role), of_role(orelse, role)
         made.append(a if letter == "T" else b if letter == "F" else join(a, b, also if letter == "D" else 0))
     return by_role(made)
+
+
+def with_others(one: Value, other: Value) -> Value | None:
+    """Return the one of two values that is for several processes, where a setting decides: a rank instead of a
+    constant. None if neither is."""
+    for by_rank, plain in ((one, other), (other, one)):
+        if isinstance(by_rank, ByRole) and isinstance(plain, Const):
+            return by_rank
+    return None
 
 
 def both(one: Value, other: Value) -> Value:

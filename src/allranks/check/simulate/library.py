@@ -174,9 +174,10 @@ class Libraries:
         for one in given.every:
             for part in one.items if isinstance(one, Items) and begins else (one,):
                 if isinstance(part, Function) and not isinstance(part.node, ast.Lambda) and (begins or part.scope):
+                    asked = ast.Compare(ast.Name("command"), [ast.Eq()], [ast.Constant(part.name)])
                     command = Branch("UUUU", 0, place_of(given.node), "", (), ())
                     do = partial(self.simulator.calls.invoke, frame, part, Given(given.node))
-                    self.simulator.expressions.on_branch(frame, command, given.node, do)
+                    self.simulator.expressions.on_branch(frame, command, asked, do)
 
     def _result(self, frame: Frame, name: str, given: Given, made: Value | None) -> Value:
         self._call_back(frame, given)

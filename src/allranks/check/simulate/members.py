@@ -36,8 +36,13 @@ from allranks.check.simulate.values import (
 
 # The model inside a wrapper: it calls no collective.
 BARE = "<bare model>"
-# What kind of array it is: the same on all ranks, whatever its values.
-_OF_KIND = frozenset(["ndim", "dtype", "device", "requires_grad", "is_cuda", "is_sparse", "itemsize", "__class__"])
+# What kind of array it is, and how far a training is: the same on all ranks, whatever its values.
+_OF_KIND = frozenset(
+    [
+        *("ndim", "dtype", "device", "requires_grad", "is_cuda", "is_sparse", "itemsize", "__class__"),
+        *("step", "global_step", "epoch", "iteration", "num_steps"),
+    ]
+)
 # What an array over all processes tells this one of its part, or of its form.
 _OF_ARRAY = frozenset(["addressable_shards", "sharding", "shape", "size", "nbytes", "is_fully_addressable"])
 _FILE_ATTRIBUTES = ("name", "stem", "suffix", "parent", "parts", "root")

@@ -112,7 +112,7 @@ class Recording:
         for at in entry.fills:
             target = given.expression(at)
             if isinstance(target, ast.Name | ast.Attribute):
-                self.simulator.statements.store(frame, target, Unknown(name="agreed"))
+                self.simulator.statements.store(frame, target, Unknown(kind="agreed"))
         if forward:
             alike = isinstance(given.first, Unknown) and given.first.kind == "alike"
             return given.first if alike and given.first is not None else Unknown(DATA)

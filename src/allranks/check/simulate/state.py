@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from allranks.check.simulate.joining import join
+from allranks.check.simulate.joining import join, with_others
 from allranks.check.simulate.values import (
     ANYTHING,
     EVERY,
@@ -201,6 +201,8 @@ def merged(letters: Truth, live: tuple[int, int], one: Value, other: Value, also
     and of the second side; what a side has that nobody leaves does not count."""
     if one is other or one == other:
         return one
+    if letters == "UUUU" and live[0] == live[1] and (several := with_others(one, other)) is not None:
+        return several
     made = []
     for role, letter in enumerate(letters):
         a, b = of_role(one, role), of_role(other, role)

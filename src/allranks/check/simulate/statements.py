@@ -13,6 +13,7 @@ from allranks.check.simulate.parts import Gap, Simulation
 from allranks.check.simulate.state import Frame, around, holder, place_of
 from allranks.check.simulate.values import (
     ANYTHING,
+    DATA,
     RANK,
     Class,
     Const,
@@ -27,7 +28,9 @@ from allranks.check.simulate.values import (
     Text,
     Unknown,
     Value,
+    roles_where,
     taint,
+    truth,
     unknown,
 )
 from allranks.check.traces.nodes import Enter, Exit
@@ -88,7 +91,9 @@ class Statements:
         """Bind a target: a name, an attribute, an item, or several."""
         if isinstance(target, ast.Name):
             if isinstance(value, Unknown) and not value.name:
-                value = Unknown(value.taint, value.true, target.id, value.kind)
+                agreed = value.taint & DATA and self.simulator.knowledge.named("agreed", target.id)
+                found = value.taint & ~DATA if agreed else value.taint
+                value = Unknown(found, value.true, target.id, value.kind)
             self.bind(frame, target.id, value)
         elif isinstance(target, ast.Attribute):
             base = self.simulator.expressions.value(frame, target.value)
@@ -230,7 +235,9 @@ class Statements:
         self._leave(frame, "break" if breaks else "continue", node)
 
     def _assert(self, frame: Frame, node: ast.Assert) -> None:
-        self.simulator.expressions.value(frame, node.test)
+        test = self.simulator.expressions.value(frame, node.test)
+        if roles_where(truth(test), "F") & frame.live == frame.live:
+            self._leave(frame, "raise", node)
 
     def _global(self, frame: Frame, node: ast.Global) -> None:
         frame.globals.update(node.names)

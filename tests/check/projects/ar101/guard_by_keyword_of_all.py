@@ -11,7 +11,7 @@ class Agent:
         self.main = dist.get_rank() == 0
     @main_only
     def save(self, path, main):
-        torch.save({}, path)  # expect: AR101
+        torch.save({}, path)  # missed: AR101
 dist.init_process_group("nccl")
 agent = Agent()
 agent.save("last.pt", main=True)

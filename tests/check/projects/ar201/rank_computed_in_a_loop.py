@@ -5,7 +5,7 @@ import torch.multiprocessing as mp
 
 def work(global_rank, world):
     if global_rank == 0:
-        dist.barrier()  # missed: AR201
+        dist.barrier()  # expect: AR201
 
 def run(first, world):
     for i in range(8):
