@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -130,7 +131,9 @@ def test_the_environment_of_a_rank_is_its_own(tmp_path: Path) -> None:
         ("import numpy, local\nprint('x64', True)", "import tqdm starts 2 threads"),
     ],
 )
-def test_where_a_fork_is_unsafe_each_rank_starts_its_own_interpreter(tmp_path: Path, text: str, says: str) -> None:
+def test_where_a_fork_is_unsafe_each_rank_starts_its_own_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
     """And it is said once."""
     # A stand-in for a framework that leaves threads behind.
     threads = """
@@ -138,13 +141,23 @@ def test_where_a_fork_is_unsafe_each_rank_starts_its_own_interpreter(tmp_path: P
         for _ in range(2):
             threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
         """
-    write(tmp_path, threads, "tqdm.py")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"), prepend=os.pathsep)
+    write(tmp_path, threads, "installed/tqdm.py")
     write(tmp_path, "import tqdm", "local.py")
     done = allranks("-n", "2", write(tmp_path, text), cwd=tmp_path)
     assert done.code == 0, done.out
     assert done.out.count("no fast start, each rank imports by itself: ") == 1
     assert says in done.out
     assert "x64 True" in done.out
+
+
+def test_a_module_beside_the_script_goes_before_an_installed_one(tmp_path: Path) -> None:
+    """As with Python, whatever was imported before the ranks were forked."""
+    write(tmp_path, "mine = True", "tqdm.py")
+    done = allranks("-n", "2", write(tmp_path, "import tqdm\nprint('mine', tqdm.mine)"), cwd=tmp_path)
+    assert done.code == 0, done.out
+    assert "[0-1] mine True\n" in done.out
+    assert "no fast start, each rank imports by itself: tqdm.py has the name of a module" in done.out
 
 
 JAX = """

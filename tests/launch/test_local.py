@@ -163,9 +163,11 @@ def test_ctrl_c_lets_the_ranks_clean_up(tmp_path: Path) -> None:
     assert "job interrupted by Ctrl-C" in job.out
 
 
-def test_ctrl_c_is_answered_while_the_frameworks_are_imported(tmp_path: Path) -> None:
+def test_ctrl_c_is_answered_while_the_frameworks_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for a framework on a cold disk."""
-    write(tmp_path, "import pathlib, time\npathlib.Path('importing').touch()\ntime.sleep(1000)", "tqdm.py")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"), prepend=os.pathsep)
+    stand_in = "import pathlib, time\npathlib.Path('importing').touch()\ntime.sleep(1000)"
+    write(tmp_path, stand_in, "installed/tqdm.py")
     with Started("-n", "2", "--grace", "3600", write(tmp_path, "import tqdm"), cwd=tmp_path) as job:
         wait_until((tmp_path / "importing").exists, "the import has not begun")
         job.send(signal.SIGINT)

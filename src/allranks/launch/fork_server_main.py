@@ -29,6 +29,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import allranks
@@ -300,7 +301,28 @@ def prepare(message: messages.Preload) -> tuple[tuple[str, ...], str]:
             return (), text_of(error)
         return (), _freeze_imports()
     load("allranks_agent_guard").before_imports()
-    return preload(forked_rank.plan_for(from_json(message.target), cwd=message.cwd))
+    target = from_json(message.target)
+    loaded, why = preload(forked_rank.plan_for(target, cwd=message.cwd))
+    return loaded, why or _shadow(forked_rank.first_on_path(target, cwd=message.cwd))
+
+
+def _shadow(folder: str) -> str:
+    """Return which file or package of the ranks' first folder is not what was imported here under its name, or ""."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return ""  # not there, or not to be read: the rank itself will say so
+    for entry in entries:
+        file = entry.path if entry.name.endswith(".py") else os.path.join(entry.path, "__init__.py")
+        known = sys.modules.get(entry.name.removesuffix(".py"))
+        if known is not None and os.path.isfile(file) and not _is_of(known, file):
+            return f"{entry.name} has the name of a module that was imported from elsewhere"
+    return ""
+
+
+def _is_of(module: ModuleType, file: str) -> bool:
+    origin = getattr(module, "__file__", None)
+    return origin is not None and os.path.realpath(origin) == os.path.realpath(file)
 
 
 def preload(plan: PreloadPlan) -> tuple[tuple[str, ...], str]:

@@ -140,18 +140,21 @@ def plan_for(target: Target, *, cwd: str) -> PreloadPlan:
         files = [word for word in " ".join(target.arguments).replace(";", " ").split() if word.endswith(".py")]
         return plan_for(Script(files[0]), cwd=cwd) if files else PreloadPlan(())
     roots = [entry for entry in sys.path if entry and is_users(os.path.join(entry, ""))]
+    roots.insert(0, first_on_path(target, cwd=cwd))
     if isinstance(target, Script):
-        file = os.path.join(cwd, target.path)
-        roots.insert(0, os.path.dirname(file))
-        names = {"__main__": _read_source(file)}
+        names = {"__main__": _read_source(os.path.join(cwd, target.path))}
     else:
-        roots.insert(0, cwd)
         name = target.name if isinstance(target, Module) else getattr(target, "function", "").partition(":")[0]
         names = {module: _find_source(module, roots) for module in (f"{name}.__main__", name) if name}
     for module, text in names.items():
         if text is not None:
             return plan_preload(text, name=module, find=lambda wanted: _find_source(wanted, roots), env=os.environ)
     return PreloadPlan(())
+
+
+def first_on_path(target: Target, *, cwd: str) -> str:
+    """Return the folder that a rank of this target searches first for modules."""
+    return os.path.dirname(os.path.join(cwd, target.path)) if isinstance(target, Script) else cwd
 
 
 def _find_source(module: str, roots: Sequence[str]) -> str | None:
