@@ -112,6 +112,21 @@ def test_several_such_functions_are_named_in_one_remark() -> None:
     assert [note.place.line for note in one.notes if note.place] == [11]
 
 
+def test_a_main_call_by_a_computed_name_is_said_not_to_be_followed() -> None:
+    program = START + "import sys\ndef train():\n    dist.barrier()\ngetattr(sys.modules[__name__], sys.argv[1])()\n"
+    (one,) = found({"train.py": program})
+    assert (one.code, one.place.line) == ("AR903", 7)
+
+
+def test_ways_that_reach_too_many_collectives_are_given_up() -> None:
+    """Each function doubles the sequence of the one before; the findings of others hold."""
+    chain = "".join(f"def f{n}():\n    f{n + 1}()\n    f{n + 1}()\n" for n in range(15))
+    program = f"{START}import torch\n{chain}def f15():\n    dist.barrier()\nf0()\ntorch.save({{}}, 'a.pt')\n"
+    findings = found({"train.py": program})
+    assert [one.code for one in findings] == ["AR903", "AR101"]
+    assert "reach more than 20,000 collectives" in findings[0].message
+
+
 def test_a_rule_that_would_take_too_many_steps_gives_up_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others have looked at the file nevertheless."""
     monkeypatch.setattr(source, "MOST_STEPS", 1)

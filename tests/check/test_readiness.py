@@ -67,14 +67,10 @@ EVIDENCE: dict[tuple[str, int], tuple[str, str]] = {
         "torch.save: each rank writes a file of its own",
     ),
     ("checkpoint save", 2): (
-        TORCH + "if rank % 8 == 3:\n    torch.save({}, 'last.pt')\n",
-        "torch.save: written by some ranks",
-    ),
-    ("checkpoint save", 3): (
         TORCH + "import torch.distributed.checkpoint as dcp\ndcp.save({}, checkpoint_id='last')\n",
         "torch.distributed.checkpoint.save: all ranks take part",
     ),
-    ("checkpoint save", 4): (
+    ("checkpoint save", 3): (
         LIGHTNING + "from lightning.pytorch.callbacks import ModelCheckpoint\nModelCheckpoint()\n",
         "ModelCheckpoint saves, called on all ranks",
     ),

@@ -14,7 +14,7 @@ from allranks.check.project.modules import Modules
 from allranks.check.roots import STRONG, Cases, Root, Starts, is_by_trainer
 from allranks.check.simulate.parts import Gap
 from allranks.check.simulate.simulator import Simulator
-from allranks.check.traces.compare import compare
+from allranks.check.traces.compare import Divergence, TooLong, compare
 from allranks.check.traces.walk import Reach, walk
 
 _SEEDS = re.compile(
@@ -53,6 +53,18 @@ def _is_context(root: Root) -> bool:
     """Whether it is one half of a context that nobody is known to enter: what it waits for, the other half does."""
     name = root.result.symbol.rpartition(".")[2]
     return root.kind != "program" and (root.result.yields or name in ("__enter__", "__exit__"))
+
+
+def _parted(root: Root, simulator: Simulator) -> list[Divergence]:
+    """Return where ranks part in an entry. Where that takes too long, the function is noted as not followed."""
+    if _is_context(root):
+        return []
+    try:
+        return compare(root.result)
+    except TooLong as why:
+        line = why.result.line
+        simulator.gaps.append(Gap(why.result.path, (line, 0, line, 0), why.result.symbol, str(why)))
+        return []
 
 
 @dataclass(slots=True, eq=False)
@@ -129,7 +141,7 @@ def analyse(
         if root.kind == "program" and _asks_before(root.reached):
             root.result = simulator.run_program(root.result.path, alone=True)
             root.reached = walk(root.result)
-        root.parted = compare(root.result) if not _is_context(root) else []
+        root.parted = _parted(root, simulator)
         root.signs = _signs(root.reached) | (signs_of(root.born) if root.born is not None else frozenset())
         root.starts = root.result.path not in starts.together and any(map(_is_started, root.reached))
         root.cases = _cases(root.reached) if root.kind == "program" else ()

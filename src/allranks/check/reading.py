@@ -18,7 +18,7 @@ from allranks.check.rule import LocalRule
 from allranks.check.rules.ar903_analysis_incomplete import AnalysisIncomplete
 from allranks.check.sources.source import File, Tangled, Unreadable, decode, module_name, parse
 from allranks.check.tree.syntax import calls_of
-from allranks.findings import Finding, Place
+from allranks.findings import Finding, Place, Severity
 
 # Branches of one statement. The longest chain in 392 projects of others has 65.
 MOST_BRANCHES = 300
@@ -116,7 +116,9 @@ def _unreadable(path: str, why: Unreadable) -> Finding:
     if meta is None:
         raise RuntimeError("rule AR900 is missing from the package of rules")
     place = Place(path, why.line, why.column, why.line, why.column + 1)
-    return meta.finding(place, module_name(path), why.reason, severity="info" if why.newer else None)
+    advice = "Run allranks with the Python that runs the program." if why.newer else None
+    severity: Severity | None = "info" if why.newer else None
+    return meta.finding(place, module_name(path), why.reason, severity=severity, advice=advice)
 
 
 def _local(file: File) -> list[Finding]:

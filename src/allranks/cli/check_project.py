@@ -39,7 +39,8 @@ class Files:
     - ``files``: the bytes of each file, by its path from the root. ``failed``: why other files could not be read.
     - ``shown``: the files whose findings are shown (None: all).
     - ``complete``: whether these are all files of the project.
-    - ``importers_skipped``: the project is so large that files that import these files were not searched for.
+    - ``importers_skipped``: files that import these files were not searched for: the project is too large, or this is
+      only a folder.
     """
 
     files: dict[str, bytes]
@@ -120,12 +121,11 @@ def surroundings(project: Project, files: Mapping[str, bytes]) -> tuple[dict[str
     """Return the files of the project that import ``files``, and all files that any of these import.
 
     ``files`` themselves are left out; scripts and pages are included. The second value is whether the search for
-    importing files was skipped: in a project of more than `MANY` Python files. In a folder that is no project, return
-    only the files that ``files`` import.
+    importing files was skipped: in a project of more than `MANY` Python files, and in a folder that is no project.
     """
     above: dict[str, bytes] = {}
     others = [path for path in walk_of(project).find([project.root])[0] if path not in files] if project.known else []
-    skipped = sum(not is_text(path) for path in others) > MANY
+    skipped = not project.known or sum(not is_text(path) for path in others) > MANY
     if not skipped:
         texts, _ = read_files(project.root, others)
         above = {

@@ -48,7 +48,7 @@ def run(arguments: Namespace) -> int:
         files = part_of(project, given, {})
     else:
         files = files_of(project, paths)
-    _must_be_there(project.config, files)
+    _must_be_there(project, files)
     if arguments.show_files:
         print("\n".join(_seen(project, path) for path in files.files if files.shown is None or path in files.shown))
         return 0
@@ -57,21 +57,26 @@ def run(arguments: Namespace) -> int:
     return _show(project, files, judged_of(project, files, keep=not arguments.no_cache), arguments)
 
 
-def _must_be_there(config: Config, files: Files) -> None:
-    for entry in config.entry_points:
+def _must_be_there(project: Project, files: Files) -> None:
+    for entry in project.config.entry_points:
         if not any(fnmatch(path, entry) for path in files.files):
             raise ConfigWrong(
                 f"the entry {entry} is not among the files that are read.",
                 remedy="Name it from the project's root (--show-settings); --show-files lists what is read.",
             )
     if files.importers_skipped:
+        why = (
+            f"the project has more than {MANY:,} other Python files"
+            if project.known
+            else "there is no pyproject.toml or .git here"
+        )
         print(
-            f"allranks check: the project has more than {MANY:,} other Python files, so files that import the"
-            " named ones were not looked for; without a PATH all files are read.",
+            f"allranks check: {why}, so files that import the named ones were not looked for;"
+            " without a PATH all files are read.",
             file=sys.stderr,
         )
     if not files.files and not files.failed:
-        excluded = " that .gitignore does not exclude" if config.respect_gitignore else ""
+        excluded = " that .gitignore does not exclude" if project.config.respect_gitignore else ""
         print(f"allranks check: found no Python file, notebook or script here{excluded}.", file=sys.stderr)
 
 

@@ -28,6 +28,7 @@ from allranks.check.traces.walk import Reach
 Written: TypeAlias = Literal["checkpoint", "download", "file"]
 # A path made of it is this process' own.
 PRIVATE = RANK | IDENTITY | DATA
+_LONGEST_PATH = 4096
 
 
 def ungated(analysis: Analysis, *kinds: str) -> Iterator[tuple[Root, Reach]]:
@@ -161,7 +162,7 @@ def _values(where: object) -> tuple[object, ...]:
 
 def path_of(reach: Reach) -> str:
     """Return what is known of the path of an effect; empty if it has none."""
-    return shape_of(reach.call.where) if reach.call.where is not None else ""
+    return shape_of(reach.call.where)[:_LONGEST_PATH] if reach.call.where is not None else ""
 
 
 def is_known(reach: Reach) -> bool:

@@ -66,7 +66,7 @@ def _seen(program: Program) -> Iterator[_Seen]:
     """Yield what entries reach that run as several processes; nothing of an entry whose main call leads nowhere."""
     lost = {gap.path for gap in program.analysis.unfollowed}
     for root in program.analysis.roots:
-        if root.active and root.result.path not in lost:
+        if root.active and root.result.path not in lost and (root.kind != "function" or root.sure):
             for reach in root.reached:
                 yield _Seen(root, reach, program.place(reach.call.path, reach.call.span))
 
@@ -113,9 +113,7 @@ def _is_about(evidence: Mapping[str, Any], one: _Seen, program: Program) -> bool
 def _by_whom(ranks: str | None, reach: Reach) -> bool:
     if ranks == "all":
         return reach.everyone
-    if ranks == "first":
-        return reach.may == 0b0001 and reach.certain == 0b0001
-    return ranks is None or not reach.everyone
+    return ranks is None or (reach.may == 0b0001 and reach.certain == 0b0001)
 
 
 def _is_own(reach: Reach) -> bool:

@@ -133,7 +133,7 @@ def text(*parts: Value) -> Value:
     """Return texts in a row as one."""
     shape = "".join(shape_of(part) for part in parts)
     found = unknown(*parts).taint
-    if all(isinstance(part, Const) for part in parts):
+    if all(isinstance(part, Const) for part in parts) and len(shape) <= _LARGEST:
         return Const(shape)
     return Text(shape[:_LARGEST], found)
 

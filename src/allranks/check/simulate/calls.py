@@ -155,9 +155,10 @@ class Calls:
 
     def _note_gap(self, frame: Frame, given: Given) -> None:
         """Note that a call on the top level of a program leads nowhere, if nobody keeps what it gives."""
-        called = ast.unparse(given.node.func) if isinstance(given.node, ast.Call) else ""
-        if re.fullmatch(r"(\w+\.)*_?(main|run|train|cli|app)\w*", called):
-            why = f"{called}() could not be followed: what it stands for was not found"
+        called = given.node.func if isinstance(given.node, ast.Call) else None
+        text = ast.unparse(called) if called is not None else ""
+        if isinstance(called, ast.Subscript | ast.Call) or re.fullmatch(r"(\w+\.)*_?(main|run|train|cli|app)\w*", text):
+            why = f"{text}() could not be followed: what it stands for was not found"
             self.simulator.gaps.append(Gap(frame.path, place_of(given.node), frame.symbol, why))
 
     def enter(self, frame: Frame, value: Value, node: ast.AST) -> Value:

@@ -226,7 +226,8 @@ class Flow:
         orelse, frame.trace = tuple(frame.trace), trace
         if body or orelse:
             text = self.simulator.expressions.source(head)
-            trace.append(Loop(letters, depends, place_of(head), text, body, orelse))
+            counted = isinstance(node, ast.While) or text.startswith("range(")
+            trace.append(Loop(letters, depends, place_of(head), text, body, orelse, counted))
 
     # Contexts and exceptions
 

@@ -25,7 +25,16 @@ from allranks.check.traces.walk import Step
 
 Assumed: TypeAlias = frozenset[tuple[str, bool]]  # settings, by how the program writes them
 _SETTING = re.compile(r"(not )?([A-Za-z_][\w.]*)")
+_LONGEST = 20_000  # collectives of a function, with those of the functions that it calls
 _LEAVING = ("return", "break", "continue", "end")
+
+
+class TooLong(Exception):
+    """The collectives of a function, on all of its ways, are too many to compare."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(f"its ways reach more than {_LONGEST:,} collectives")
+        self.result = result
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +90,8 @@ class Comparison:
             self._sequences[key] = ()
             # A function that raises is no way that a job goes on.
             self._sequences[key] = without_end(self.items(result.trace, role), (*LEAVES, "raise"))
+            if position(self._sequences[key], len(self._sequences[key])) > _LONGEST:
+                raise TooLong(result)
         return self._sequences[key]
 
     def items(self, nodes: Sequence[Node], role: int, assumed: Assumed = frozenset()) -> Sequence_:
@@ -273,7 +284,9 @@ class Comparison:
             body = plain(without_end(self.items(node.body, level.each[0]), ("break", "continue")))
             calls = located(node.body, level.each[0])
             if body and calls:
-                self._note(node, level, calls[0], "rounds", (ops_of(body), ()))
+                by_rank = node.counted and node.taint & RANK
+                cause = "rank" if by_rank else "process" if node.counted else "rounds"
+                self._note(node, level, calls[0], cause, (ops_of(body), ()))
 
 
 @dataclass(slots=True)
@@ -316,5 +329,5 @@ def _assumed_letter(node: Branch, role: int, assumed: Assumed) -> str:
 
 
 def compare(root: Result) -> list[Divergence]:
-    """Return where the ranks that run an entry go on to different collectives."""
+    """Return where the ranks that run an entry go on to different collectives. Raises TooLong."""
     return Comparison(root).run()

@@ -93,6 +93,7 @@ class Loop:
     text: str
     body: tuple[Node, ...]
     orelse: tuple[Node, ...] = ()
+    counted: bool = False  # a number decides how often: a range, or a test
     has_collective: bool = False
 
     def __post_init__(self) -> None:

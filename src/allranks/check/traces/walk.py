@@ -68,6 +68,7 @@ class Walk:
     collectives: int = 0
     reached: list[Reach] = field(default_factory=list)
     _passed: list[int] = field(default_factory=lambda: [0, 0, 0, 0])  # collectives that each role has made
+    _in_turns: list[Reach] = field(default_factory=list)
     _made: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # by those in a function, for some roles
     _seen: set[tuple[int, int, int, bool, bool, bool]] = field(default_factory=set)
 
@@ -75,6 +76,9 @@ class Walk:
         """Return what the entry reaches, in order."""
         way = _Way(EVERY, EVERY, (), symbol=self.root.symbol, path=self.root.path)
         self._nodes(self.root.trace, way)
+        if len(set(self._passed)) > 1:  # they never come together again: nobody takes turns
+            for reach in self._in_turns:
+                reach.ordered = False
         return self.reached
 
     def _nodes(self, nodes: Sequence[Node], way: _Way) -> None:
@@ -101,22 +105,23 @@ class Walk:
             for role in range(4) if not call.group else ():
                 self._passed[role] += way.may & call.live & 1 << role > 0
         turns = len({self._passed[role] for role in range(4) if way.may >> role & 1}) > 1
-        self.reached.append(
-            Reach(
-                call,
-                self.root,
-                way.certain & call.live,
-                way.may & call.live,
-                way.chain,
-                way.guard,
-                way.under,
-                self.collectives,
-                way.ordered or call.ordered or turns,
-                way.started,
-                way.cases,
-                max((self._passed[role] for role in range(4) if way.may >> role & 1), default=0),
-            )
+        reach = Reach(
+            call,
+            self.root,
+            way.certain & call.live,
+            way.may & call.live,
+            way.chain,
+            way.guard,
+            way.under,
+            self.collectives,
+            way.ordered or call.ordered or turns,
+            way.started,
+            way.cases,
+            max((self._passed[role] for role in range(4) if way.may >> role & 1), default=0),
         )
+        self.reached.append(reach)
+        if turns and not (way.ordered or call.ordered):
+            self._in_turns.append(reach)
 
     def _enter(self, node: Enter, way: _Way) -> None:
         certain, may = way.certain & node.live, way.may & node.live
