@@ -175,5 +175,5 @@ def summary(report: Report) -> str:
     if report.withheld:
         text += f"\n{count(report.withheld, 'finding')} more of low confidence: --confidence low."
     if report.unsure:
-        text += f"\n{count(report.unsure, 'finding')} more of rules that are less precise: --precision 0."
+        text += f"\n{count(report.unsure, 'finding')} more of less precise or unmeasured rules: --precision 0."
     return text

@@ -39,7 +39,7 @@ class ParallelComputationUnderRankGuard(ProgramRule):
 
     code, name, severity, row = "AR204", "parallel-computation-under-rank-guard", "error", "collectives"
     cluster = "The ranks that run it wait for the others, or match their next step and compute wrong numbers."
-    advice = "Run it on every rank; for DDP in evaluation, model.module may run on one rank."
+    advice = "Run it on every rank. With DDP, model.module may run on one rank in evaluation."
     bad = (
         Example(
             {

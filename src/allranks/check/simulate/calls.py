@@ -157,7 +157,8 @@ class Calls:
         """Note that a call on the top level of a program leads nowhere, if nobody keeps what it gives."""
         called = given.node.func if isinstance(given.node, ast.Call) else None
         text = ast.unparse(called) if called is not None else ""
-        if isinstance(called, ast.Subscript | ast.Call) or re.fullmatch(r"(\w+\.)*_?(main|run|train|cli|app)\w*", text):
+        computed = isinstance(called, ast.Subscript) or text.startswith("getattr(")
+        if computed or re.fullmatch(r"(\w+\.)*_?(main|run|train|cli|app)\w*", text):
             why = f"{text}() could not be followed: what it stands for was not found"
             self.simulator.gaps.append(Gap(frame.path, place_of(given.node), frame.symbol, why))
 
