@@ -95,11 +95,11 @@ def find_arrow_rows(file: FileBytes) -> FileBytes | None:
 
     The index says that chunks have one: the last sample of any chunk may end with such bytes.
     """
-    _, config = read_index(file)
-    if file.nbytes < _FOOT or not isinstance(config, dict) or "types" not in config:
-        return None
-    foot = file.read(file.nbytes - _FOOT, _FOOT)
+    foot = file.read(file.nbytes - _FOOT, _FOOT) if file.nbytes >= _FOOT else b""
     if not foot.endswith(_ARROW_MARK):
+        return None
+    _, config = read_index(file)
+    if not isinstance(config, dict) or "types" not in config:
         return None
     (nbytes,) = struct.unpack_from("<I", foot)
     return file.section(file.nbytes - _FOOT - nbytes, nbytes)
