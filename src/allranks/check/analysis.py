@@ -36,8 +36,8 @@ def _cases(reached: Iterable[Reach]) -> tuple[Cases, ...]:
     return () if () in found else tuple(sorted(found))
 
 
-def _asks_before(reached: Sequence[Reach]) -> bool:
-    """Whether a program asks whether it has joined the others, and joins them after that."""
+def _queries_before_joining(reached: Sequence[Reach]) -> bool:
+    """Whether a program queries whether it has joined the others, and joins them after that."""
     signs = [one.call for one in reached if one.call.kind.startswith("sign ")]
     asks = [at for at, call in enumerate(signs) if call.name == "torch.distributed.is_initialized"]
     joins = [at for at, call in enumerate(signs) if call.kind == "sign initialise"]
@@ -55,8 +55,8 @@ def _is_context(root: Root) -> bool:
     return root.kind != "program" and (root.result.yields or name in ("__enter__", "__exit__"))
 
 
-def _parted(root: Root, simulator: Simulator) -> list[Divergence]:
-    """Return where ranks part in an entry. Where that takes too long, the function is noted as not followed."""
+def _divergences_of(root: Root, simulator: Simulator) -> list[Divergence]:
+    """Return where ranks diverge in an entry. Where that takes too long, the function is noted as not followed."""
     if _is_context(root):
         return []
     try:
@@ -138,10 +138,10 @@ def analyse(
     signs_of = cache(lambda result: _signs(walk(result)))  # the methods of a class share one constructor
     for root in roots:
         root.reached = walk(root.result)
-        if root.kind == "program" and _asks_before(root.reached):
+        if root.kind == "program" and _queries_before_joining(root.reached):
             root.result = simulator.run_program(root.result.path, alone=True)
             root.reached = walk(root.result)
-        root.parted = _parted(root, simulator)
+        root.parted = _divergences_of(root, simulator)
         root.signs = _signs(root.reached) | (signs_of(root.born) if root.born is not None else frozenset())
         root.starts = root.result.path not in starts.together and any(map(_is_started, root.reached))
         root.cases = _cases(root.reached) if root.kind == "program" else ()

@@ -95,7 +95,7 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     findings = [
         f
         for f in findings
-        if f.code not in asked or (f.place.path not in left_out and asked[f.code].stands(f, program))
+        if f.code not in asked or (f.place.path not in left_out and asked[f.code].confirm(f, program))
     ]
     findings.extend(left_out.values())
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]

@@ -123,7 +123,8 @@ def _of_programs() -> frozenset[str]:
     return frozenset(
         rule.code
         for rule in all_rules()
-        if isinstance(rule, ProgramRule) or (isinstance(rule, LocalRule) and type(rule).stands is not LocalRule.stands)
+        if isinstance(rule, ProgramRule)
+        or (isinstance(rule, LocalRule) and type(rule).confirm is not LocalRule.confirm)
     )
 
 

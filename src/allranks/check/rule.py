@@ -132,7 +132,7 @@ class Rule:
 
 
 class LocalRule(Rule):
-    """A rule that needs one file only. See the module's docstring. ``whole``: `stands` is no question of evidence, and
+    """A rule that needs one file only. See the module's docstring. ``whole``: `confirm` is no question of evidence, and
     is asked also where several processes are assumed."""
 
     words: ClassVar[tuple[str, ...]] = ()
@@ -148,7 +148,7 @@ class LocalRule(Rule):
         """Yield what is wrong at ``node``, which is of one of ``nodes``, and if it is a call, of one of ``calls``."""
         raise NotImplementedError
 
-    def stands(self, finding: Finding, program: Program) -> bool:  # noqa: ARG002 - for heirs
+    def confirm(self, finding: Finding, program: Program) -> bool:  # noqa: ARG002 - for heirs
         """Say whether a finding holds in the whole program; for rules that need evidence from other files."""
         return True
 

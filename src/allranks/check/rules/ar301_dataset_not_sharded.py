@@ -149,7 +149,7 @@ for batch in DataLoader([], batch_size=8):
         if what:
             yield self.local(file, node, what)
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether its program wraps the model for several processes, learns, and divides no data."""
         path, facts = finding.place.path, program.facts
         if finding.message == _BY_WORKER:

@@ -112,7 +112,7 @@ def train(train_set, test_set, model):
         certain = shuffle is None or is_constant(shuffle, True) or named
         yield found if certain else replace(found, confidence="low")
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether its program learns in epochs, and sets none."""
         path, facts = finding.place.path, program.facts
         if facts.says(path, "set_epoch(", "set_sampler_epoch", *_LEADERS):

@@ -109,7 +109,7 @@ loader = DataLoader(rows, sampler=sampler)
         elif number == {"group"} and counts == {"size"} and size is not None and "group" not in ast.unparse(size):
             yield self.local(file, node, "the rank is that in a group, and the number of ranks that of all processes")
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether its program may run on several hosts, where that matters."""
         return finding.cluster == _RAISES or not program.facts.one_host
 

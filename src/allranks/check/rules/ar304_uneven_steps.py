@@ -122,7 +122,7 @@ def train(train_step, state, source):
         if _is_taken_by_steps(split, node, file) and not _is_evened(split, file):
             yield self.local(file, node, "every N-th item goes to this process: some get one item more than others")
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether its program learns from what it divides."""
         path, facts = finding.place.path, program.facts
         return facts.says(path, *_STEPS) or not facts.says(path, "__main__")

@@ -97,7 +97,7 @@ others = sorted(glob.glob("more/*.npy"))[dist.get_rank() :: dist.get_world_size(
         elif isinstance(node, ast.Call) and _lists(node, file) and _numbers_samples(node, file):
             yield self.local(file, node, f"the data set numbers its files as {tail_of(node)} lists them")
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether a program that deals out a data set uses it, maybe on several hosts."""
         path, facts = finding.place.path, program.facts
         here = "is undefined" in finding.message

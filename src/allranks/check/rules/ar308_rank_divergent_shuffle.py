@@ -129,7 +129,7 @@ sampler = DistributedSampler(mine, seed=1234)
             elif apart == "unseeded" and _makes_dataset(node, file):
                 yield self.local(file, node, f"{data} is shuffled {_BY_ITSELF}")
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether a program deals out what the file orders, and sets no seed."""
         path, facts = finding.place.path, program.facts
         lines = (line for one in facts.around(path) for line in facts.lines[one])

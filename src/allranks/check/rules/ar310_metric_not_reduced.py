@@ -150,7 +150,7 @@ pl.Trainer(devices=8, strategy="ddp").fit(Model())
             here = deals_held_out(file) or bool(splits(node, file))
             yield found if here else replace(found, message=f"{found.message}{_ELSEWHERE}")
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether what Lightning logs is logged by several processes."""
         path, facts = finding.place.path, program.facts
         if finding.message.endswith(_ELSEWHERE):

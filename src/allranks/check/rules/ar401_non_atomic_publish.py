@@ -123,7 +123,7 @@ def resume(model, folder):
             )
             yield replace(found, confidence="low") if is_handed(path, file) else found
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether its program runs as several processes."""
         return program.facts.says(finding.place.path, *EVIDENCE)
 

@@ -98,7 +98,7 @@ def shape(params):
         if _is_saved(node, file, scope) or (_is_returned(node, file) and _is_saver(scope.name, file)):
             yield self.local(file, node, f"{ast.unparse(node)} is the part of one device, used as the complete array")
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether a state may be sharded: with a mesh of one axis, along which rows are dealt, each device has it."""
         path, facts = finding.place.path, program.facts
         return not facts.says(path, "Mesh(", "make_mesh(") or facts.says(path, *_CUTS)

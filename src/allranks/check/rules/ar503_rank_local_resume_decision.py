@@ -112,7 +112,7 @@ def main(model):
             sure = _is_found(node.test, file) and not is_handed(node.test, file)
             yield found if sure else replace(found, confidence="low")
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether its program runs as several processes."""
         return program.facts.says(finding.place.path, *EVIDENCE)
 

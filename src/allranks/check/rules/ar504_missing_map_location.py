@@ -126,7 +126,7 @@ def resume(model, optimizer, path, pretrained):
         fix = Fix("map_location", (Edit(end, ', map_location="cpu"'),), safe=False)
         yield self.local(file, node, "torch.load without map_location: every rank loads onto one GPU", fix=fix)
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether its program gives each process a GPU."""
         path, facts = finding.place.path, program.facts
         return facts.says(path, *_SEVERAL) and facts.says(path, "cuda", "nccl", "accelerator")

@@ -144,7 +144,7 @@ model = DistributedDataParallel(torch.nn.Linear(2, 2).to(device))
         ):
             yield self.local(file, node, _UNBOUND)
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether nothing else of its program binds a GPU, or it may run on several hosts."""
         path, facts = finding.place.path, program.facts
         if finding.advice == _LOCAL_RANK:

@@ -127,7 +127,7 @@ x = jax.device_put(1.0, jax.local_devices()[0])
             if size is not None and _asked(size, file, "jax.device_count") is not None:
                 yield self.local(file, node, "the reader of one process gets the batch size of all processes")
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether its program asks which of several processes it is."""
         path, facts = finding.place.path, program.facts
         several = facts.says(path, "process_index", "process_count", "distributed.initialize")

@@ -110,7 +110,7 @@ def main(model, batch, several):
             advice = _UNWRAP if prepared else self.advice
             yield self.finding(file.place(node), file.symbol(node), what, advice=advice, notes=notes)
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether nothing has Accelerate keep models in parts."""
         return finding.advice != _UNWRAP or not program.facts.says(finding.place.path, *_IN_PARTS)
 

@@ -154,7 +154,7 @@ def main(step, state, batch):
             what = "splits the same key" if splits else "draws its own rows with the same key"
             yield self.local(file, node, f"every process {what} {ast.unparse(key)}")
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether what is drawn alike is drawn somewhere, and no seed of the program has the rank in it."""
         path, facts = finding.place.path, program.facts
         if finding.message == _WORKERS:

@@ -141,7 +141,7 @@ def main(loss):
                 what = f"every rank uses self.{name}, {_HAS}"
                 yield self.finding(file.place(used), file.symbol(used), what, notes=[note])
 
-    def stands(self, finding: Finding, program: Program) -> bool:
+    def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether no other file sets the attribute."""
         if not finding.message.endswith(_HAS):
             return True

@@ -48,11 +48,6 @@ _NODES = re.compile(
     rb"|(?:#SBATCH|\bsrun\b(?:(?!\bsrun\b)[^\n|;&])*?)\s(?:(?-i:-N)|--nodes)(?![=\s]*1(?![\d-]))"
     rb"|SLURM_NODEID|SLURM_(?:JOB_)?NODELIST|hostfile|multi-?_?nodes?\b|submitit"
 )
-# Whoever writes one of these in a script or on a page starts processes himself. What SLURM or PBS runs as a job is one.
-_OUTSIDE = re.compile(
-    rb"torchrun|torch\.distributed|\bsrun\b|#BSUB|\bmpirun\b|\bmpiexec\b|horovodrun|\bjsrun\b"
-    rb"|accelerate launch|\bdeepspeed\s+(?:--|\w+\.py)|MASTER_ADDR|WORLD_SIZE"
-)
 # What joins processes, starts them on this host, and has them meet there; and what lets them be on others too.
 _JOINS, _SPAWNS = re.compile(rb"init_process_group\("), re.compile(rb"\b(?:spawn|start_processes)\(")
 _LOOPBACK = re.compile(rb"127\.0\.0\.1|localhost")
@@ -271,11 +266,6 @@ def _on_nodes(command: str, *, job: bool) -> Iterator[str]:
         if job or _STEP.search(part):
             yield from (match["path"] for match in _ANY.finditer(part))
         yield from (started.program for started in _commands(part) if _MORE_NODES.search(started.options))
-
-
-def by_launchers(sources: Mapping[str, bytes]) -> bool:
-    """Return whether a script or a page of a project tells of a launcher that starts several processes."""
-    return any(_OUTSIDE.search(raw) for path, raw in sources.items() if is_text(path))
 
 
 def on_one_host(sources: Mapping[str, bytes]) -> bool:

@@ -284,8 +284,8 @@ class Comparison:
             body = plain(without_end(self.items(node.body, level.each[0]), ("break", "continue")))
             calls = located(node.body, level.each[0])
             if body and calls:
-                cause = "rounds" if not node.counted else "rank" if node.taint & RANK else "process"
-                cause = "rounds" if node.taint & DATA else cause  # batches mostly have one size
+                is_alike = not node.counted or node.taint & DATA  # batches mostly have one size
+                cause = "rounds" if is_alike else "rank" if node.taint & RANK else "process"
                 self._note(node, level, calls[0], cause, (ops_of(body), ()))
 
 

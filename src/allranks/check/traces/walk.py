@@ -105,6 +105,7 @@ class Walk:
             for role in range(4) if not call.group else ():
                 self._passed[role] += way.may & call.live & 1 << role > 0
         turns = len({self._passed[role] for role in range(4) if way.may >> role & 1}) > 1
+        ordered = way.ordered or call.ordered
         reach = Reach(
             call,
             self.root,
@@ -114,13 +115,13 @@ class Walk:
             way.guard,
             way.under,
             self.collectives,
-            way.ordered or call.ordered or turns,
+            ordered or turns,
             way.started,
             way.cases,
             max((self._passed[role] for role in range(4) if way.may >> role & 1), default=0),
         )
         self.reached.append(reach)
-        if turns and not (way.ordered or call.ordered):
+        if turns and not ordered:
             self._in_turns.append(reach)
 
     def _enter(self, node: Enter, way: _Way) -> None:

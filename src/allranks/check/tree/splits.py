@@ -23,8 +23,6 @@ from allranks.check.tree.syntax import (
 )
 from allranks.check.tree.words import mentions
 
-# Calls that may deal data out.
-SPLITTERS = ("itertools.islice", "split_dataset_by_node", "split_between_processes", "shard")
 # Methods of Accelerate, Fabric and Ray that deal out what a loader that they are given gives.
 PREPARING = ("prepare", "prepare_data_loader", "setup_dataloaders")
 
