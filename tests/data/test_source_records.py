@@ -26,6 +26,7 @@ from allranks.data.sources.detect import open_source
 from allranks.data.sources.file import ByteCounter, FileBytes
 from allranks.data.sources.tfrecord import parse_example
 from allranks.errors import DataChanged, DataError
+from allranks.storage.local import LocalStorage
 from allranks.storage.memory import MemoryStorage
 
 WRITTEN = Path(__file__).parent / "written"
@@ -221,6 +222,29 @@ def test_chunks_need_their_index(folder: Path) -> None:
     (folder / "index.json").unlink()
     with pytest.raises(DataError, match=r"expected an index\.json in its folder"):
         samples_of(open_source("litdata", folder))
+
+
+@pytest.mark.needs("pyarrow", "zstandard")
+@pytest.mark.parametrize("folder", ["litdata", "litdata_arrow", "litdata_zstd", "litdata_tokens"], indirect=True)
+def test_the_index_of_a_folder_is_read_once(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """For all chunks of a scan, and for all chunks of a reader. Another reader reads it again, so it sees a change."""
+    read, names = LocalStorage.read, list[str]()
+    monkeypatch.setattr(LocalStorage, "read", lambda self, path, *rest: names.append(path) or read(self, path, *rest))
+    kind, options = ("tokens", {"length": 16}) if "tokens" in request.node.name else ("litdata", {})
+    source = open_source(kind, folder, cache=str(tmp_path), **options)
+    index = source.index()
+    assert len(index.files) == 3
+    assert names.count("index.json") == 1
+    for _ in range(2):
+        names.clear()
+        reader = source.open(index)
+        assert sum(len(reader.read(block).take(np.arange(1))) for block in range(len(index))) == len(index)
+        assert names.count("index.json") == 1
+    (folder / "index.json").write_text("{}")
+    with pytest.raises(DataError, match=r"index\.json.*KeyError"):
+        source.open(index).read(0)
 
 
 @pytest.mark.needs("pyarrow", "zstandard")

@@ -6,18 +6,19 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from allranks.data.index import SourceFile
 from allranks.digest import digest, show
 from allranks.errors import DataChanged, DataError, NotThere, StorageError, Truncated
 from allranks.failure import text_of
 from allranks.storage.base import Storage
 from allranks.storage.local import LocalStorage
 
+T = TypeVar("T")
 CHUNK = 4 << 20
 _REMOTE_READS = 16
 _PLACES, _PLACE_BYTES = 8, 1 << 12
@@ -38,15 +39,39 @@ class ByteCounter:
                 self._on_add(byte_count)
 
 
+class SharedValues:
+    """Values that the files of one scan, or of one reader, share. Each is made once, also by several threads.
+
+    An error is not kept: the next file makes the value again.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._locks: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def find_or_make(self, key: str, make: Callable[[], T]) -> T:
+        """Return the value of this key, which ``make`` returns if there is none yet."""
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            if key not in self._values:
+                self._values[key] = make()
+            found: T = self._values[key]
+            return found
+
+
 class FileBytes:
     """A file of a storage, which had ``nbytes`` bytes when it was listed or indexed.
 
-    Several threads may use it at once.
+    Several threads may use it at once. ``shared`` are values of other files of the same scan or reader.
     """
 
-    def __init__(self, storage: Storage, name: str, nbytes: int, counter: ByteCounter) -> None:
+    def __init__(
+        self, storage: Storage, name: str, nbytes: int, counter: ByteCounter, shared: SharedValues | None = None
+    ) -> None:
         self.name, self.nbytes = name, nbytes
-        self._storage, self._counter = storage, counter
+        self._storage, self._counter, self._shared = storage, counter, shared or SharedValues()
 
     @property
     def path(self) -> str:
@@ -62,11 +87,11 @@ class FileBytes:
         """Return a part of the file, to be read as a file. Raises ValueError for a part outside of the file."""
         if not 0 <= offset <= offset + nbytes <= self.nbytes:
             raise ValueError(f"{nbytes:,} bytes at {offset:,} are outside of the file of {self.nbytes:,} bytes")
-        return _FileSection(self._storage, self.name, offset, nbytes, self._counter)
+        return _FileSection(self, offset, nbytes)
 
     def with_content(self, content: bytes) -> FileBytes:
         """Return an object that reads this file, in the place of its bytes, as ``content``: what it has unpacked."""
-        return _UnpackedFile(self._storage, self.name, content, self._counter)
+        return _UnpackedFile(self, content)
 
     def count_bytes(self, byte_count: int) -> None:
         """Count bytes that a library has read itself."""
@@ -94,9 +119,16 @@ class FileBytes:
 
     def beside(self, name: str) -> FileBytes | None:
         """Return the file of that name in the same folder, to be read with this one; None if there is none."""
-        path = self.name[: self.name.rfind("/") + 1] + name
+        path = self._path_beside(name)
         nbytes = self._storage.size(path)
-        return None if nbytes is None else FileBytes(self._storage, path, nbytes, self._counter)
+        return None if nbytes is None else FileBytes(self._storage, path, nbytes, self._counter, self._shared)
+
+    def parse_beside(self, name: str, parse: Callable[[FileBytes | None], T]) -> T:
+        """Return ``parse(self.beside(name))``, which is called once for all files of a folder that share values.
+
+        So all of them must give the same function.
+        """
+        return self._shared.find_or_make(self._path_beside(name), lambda: parse(self.beside(name)))
 
     def read_chunks(self, begin: int = 0, *, size: int = CHUNK) -> Iterator[bytearray]:
         """Yield the bytes from ``begin`` to the end in chunks; each chunk overwrites the memory of the previous one."""
@@ -114,6 +146,9 @@ class FileBytes:
             raise data_changed_error(
                 self.path, f"{self.nbytes:,} bytes", "no such file" if found is None else f"{found:,} bytes"
             )
+
+    def _path_beside(self, name: str) -> str:
+        return self.name[: self.name.rfind("/") + 1] + name
 
     def _fill(self, offset: int, into: memoryview) -> None:
         with self._reporting_changes(f"bytes {offset:,} to {offset + into.nbytes:,}"):
@@ -133,19 +168,19 @@ class FileBytes:
 class _FileSection(FileBytes):
     """A part of a file."""
 
-    def __init__(self, storage: Storage, name: str, begin: int, nbytes: int, counter: ByteCounter) -> None:
-        super().__init__(storage, name, nbytes, counter)
-        self._begin = begin
+    def __init__(self, file: FileBytes, begin: int, nbytes: int) -> None:
+        super().__init__(file._storage, file.name, nbytes, file._counter, file._shared)
+        self._file, self._begin = file, begin
 
     def _fill(self, offset: int, into: memoryview) -> None:
-        FileBytes._fill(self, self._begin + offset, into)
+        self._file._fill(self._begin + offset, into)
 
 
 class _UnpackedFile(FileBytes):
     """A file whose content is in memory."""
 
-    def __init__(self, storage: Storage, name: str, content: bytes, counter: ByteCounter) -> None:
-        super().__init__(storage, name, len(content), counter)
+    def __init__(self, file: FileBytes, content: bytes) -> None:
+        super().__init__(file._storage, file.name, len(content), file._counter, file._shared)
         self._content = content
 
     def _fill(self, offset: int, into: memoryview) -> None:
@@ -212,8 +247,3 @@ def naming_file(path: str, operation: str) -> Iterator[None]:
             path=path,
             remedy="Fetch or write the file again, or leave it out.",
         ) from error
-
-
-def open_indexed_file(storage: Storage, file: SourceFile, counter: ByteCounter) -> FileBytes:
-    """Return an object that reads the bytes of a file of an index."""
-    return FileBytes(storage, file.name, file.nbytes, counter)

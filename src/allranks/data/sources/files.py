@@ -19,7 +19,7 @@ from allranks.data.base import BlockRows, Progress, ignore_progress
 from allranks.data.index import DatasetIndex, SourceFile
 from allranks.data.sources import parts
 from allranks.data.sources.cache import IndexCache
-from allranks.data.sources.file import ByteCounter, FileBytes, naming_file, open_indexed_file, wrong_index_error
+from allranks.data.sources.file import ByteCounter, FileBytes, SharedValues, naming_file, wrong_index_error
 from allranks.data.sources.listing import ListedFile, list_matching_files
 from allranks.data.sources.patterns import FilePatterns
 from allranks.storage.base import Storage
@@ -177,12 +177,12 @@ class FileSource:
     def scan_files(self, files: Sequence[ListedFile], *, progress: Progress = ignore_progress) -> DatasetIndex:
         """Return an index of these files, which several threads read."""
         total = sum(one.nbytes for one in files)
-        storage, kind = self._storage, self.format.kind
+        storage, kind, shared = self._storage, self.format.kind, SharedValues()
         done = ByteCounter(lambda _: progress(min(done.total, total), total))  # some bytes are read twice
 
         def one_of(scan_file: Callable[[FileBytes], FileScan], one: ListedFile) -> DatasetIndex:
             read = ByteCounter(done.add_bytes)
-            file = FileBytes(storage, one.name, one.nbytes, read)
+            file = FileBytes(storage, one.name, one.nbytes, read, shared)
             with naming_file(file.path, "indexed"):
                 scan = scan_file(file)
             done.add_bytes(max(0, one.nbytes - read.total))  # of some formats, little must be read
@@ -222,7 +222,7 @@ class FileReader:
 
     def __init__(self, storage: Storage, form: FileFormat, index: DatasetIndex) -> None:
         self._storage, self._format, self._index = storage, form, index
-        self._counter = ByteCounter()
+        self._counter, self._shared = ByteCounter(), SharedValues()
         self._opened: OrderedDict[int, OpenFile] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -253,7 +253,7 @@ class FileReader:
                 self._opened.move_to_end(number)
                 return self._opened[number]
         about = self._index.files[number]
-        file = open_indexed_file(self._storage, about, self._counter)
+        file = FileBytes(self._storage, about.name, about.nbytes, self._counter, self._shared)
         file.check_size()
         blocks = None if number in self._index.partial else blocks_of_file(self._index, number)
         opened = self._format.open(file, about.stamp, blocks)  # by two threads at once: one of the two is dropped

@@ -60,7 +60,7 @@ class LitDataFormat(RecordFormat):
         if arrow is None:
             return RecordFormat.scan_file(self, file)
         scan: FileScan = self._arrow_format.scan_file(arrow)
-        read_index(file, samples=sum(rows for _, _, rows, _ in scan.blocks))
+        read_index(file).check_samples(file, sum(rows for _, _, rows, _ in scan.blocks))
         return scan
 
     def covers(self, file: SourceFile, blocks: FileBlocks) -> bool:
@@ -73,17 +73,19 @@ class LitDataFormat(RecordFormat):
         if (arrow := find_arrow_rows(file)) is None:
             opened = RecordFormat.open(self, file, stamp, blocks)
         else:
-            read_index(file, samples=None if blocks is None else int(blocks.rows.sum()))
+            if blocks is not None:
+                read_index(file).check_samples(file, int(blocks.rows.sum()))
             opened = self._arrow_format.open(arrow, stamp, blocks)
         return opened
 
     def find_decoder(self, file: FileBytes, table: RecordTable) -> tuple[Decode, bytes]:
-        index, config = read_index(file, samples=len(table.bounds) - 1)
+        index = read_index(file)
+        index.check_samples(file, len(table.bounds) - 1)
         try:
-            decoder = _decoder_of(config, is_packed=self.codec_of(file.name) is not None)
-            return decoder, json.dumps([config["data_format"], config["data_spec"]]).encode()
+            decoder = _decoder_of(index.config, is_packed=self.codec_of(file.name) is not None)
+            return decoder, json.dumps([index.config["data_format"], index.config["data_spec"]]).encode()
         except DECODE_ERRORS as error:
-            raise _index_error(index, error) from error
+            raise _index_error(index.file, error) from error
 
     @property
     def _arrow_format(self) -> Any:
@@ -98,31 +100,49 @@ def find_arrow_rows(file: FileBytes) -> FileBytes | None:
     foot = file.read(file.nbytes - _FOOT, _FOOT) if file.nbytes >= _FOOT else b""
     if not foot.endswith(_ARROW_MARK):
         return None
-    _, config = read_index(file)
+    config = read_index(file).config
     if not isinstance(config, dict) or "types" not in config:
         return None
     (nbytes,) = struct.unpack_from("<I", foot)
     return file.section(file.nbytes - _FOOT - nbytes, nbytes)
 
 
-def read_index(file: FileBytes, *, samples: int | None = None) -> tuple[FileBytes, Any]:
-    """Return the index.json of a chunk, and its settings. Raises DataError if it counts other samples in the chunk."""
-    index = file.beside("index.json")
-    if index is None or index.nbytes > _MOST_INDEX_BYTES:
-        raise DataError(
-            f"{file.path}: expected an index.json in its folder, of at most {_MOST_INDEX_BYTES:,} bytes.",
-            path=file.path,
-            remedy="Is the folder complete? Fetch it again.",
-        )
-    try:
-        document = json.loads(index.read(0, index.nbytes))
-        sizes = {one["filename"]: one["chunk_size"] for one in document["chunks"]}
-        name = file.name.rpartition("/")[2]
-        if samples is not None and sizes[name] != samples:
-            raise ValueError(f"{name} has {samples:,} samples, and the index says {sizes[name]!r:.40}")
-        return index, document["config"]
-    except DECODE_ERRORS as error:
-        raise _index_error(index, error) from error
+@dataclass(frozen=True, slots=True, eq=False)
+class LitDataIndex:
+    """The index.json of a folder: the settings of its chunks, and the number of samples of each by its name."""
+
+    file: FileBytes
+    config: Any
+    sizes: dict[str, Any]
+
+    def check_samples(self, chunk: FileBytes, samples: int) -> None:
+        """Raise DataError if the index counts other samples in a chunk than ``samples``."""
+        name = chunk.name.rpartition("/")[2]
+        try:
+            if self.sizes[name] != samples:
+                raise ValueError(f"{name} has {samples:,} samples, and the index says {self.sizes[name]!r:.40}")
+        except DECODE_ERRORS as error:
+            raise _index_error(self.file, error) from error
+
+
+def read_index(chunk: FileBytes) -> LitDataIndex:
+    """Return the index of a chunk, which is read once for all chunks of a folder in a scan or a reader."""
+
+    def parse(index: FileBytes | None) -> LitDataIndex:
+        if index is None or index.nbytes > _MOST_INDEX_BYTES:
+            raise DataError(
+                f"{chunk.path}: expected an index.json in its folder, of at most {_MOST_INDEX_BYTES:,} bytes.",
+                path=chunk.path,
+                remedy="Is the folder complete? Fetch it again.",
+            )
+        try:
+            document = json.loads(index.read(0, index.nbytes))
+            sizes = {one["filename"]: one["chunk_size"] for one in document["chunks"]}
+            return LitDataIndex(index, document["config"], sizes)
+        except DECODE_ERRORS as error:
+            raise _index_error(index, error) from error
+
+    return chunk.parse_beside("index.json", parse)
 
 
 def _index_error(index: FileBytes, error: Exception) -> DataError:

@@ -21,19 +21,23 @@ def find_litdata_tokens(file: FileBytes) -> TokenLayout | None:
     """
     if not _CHUNK.search(file.name) or (file.beside("index.json") is None and not _begins_with_table(file)):
         return None
-    index, config = read_index(file)
+    index = read_index(file)
     try:
-        found = {name: config.get(name) for name in ("item_loader", "compression", "encryption")}
+        found = {name: index.config.get(name) for name in ("item_loader", "compression", "encryption")}
         if found != {"item_loader": "TokensLoader", "compression": None, "encryption": None}:
             remedy = "Read chunks of other samples with Dataset.litdata; write tokens without compression."
-            raise token_file_error(index, 0, f"its chunks have {found}: expected plain ones of TokensLoader", remedy)
-        dtype = flat_dtype(config["data_format"][0]).newbyteorder("<")
+            raise token_file_error(
+                index.file, 0, f"its chunks have {found}: expected plain ones of TokensLoader", remedy
+            )
+        dtype = flat_dtype(index.config["data_format"][0]).newbyteorder("<")
     except DECODE_ERRORS as error:
-        raise token_file_error(index, 0, f"it does not describe tokens: {type(error).__name__}: {error}") from error
+        raise token_file_error(
+            index.file, 0, f"it does not describe tokens: {type(error).__name__}: {error}"
+        ) from error
     if dtype.kind not in "iu":
-        raise token_file_error(index, 0, f"its tokens are {dtype}: expected integers")
+        raise token_file_error(index.file, 0, f"its tokens are {dtype}: expected integers")
     table = read_table(file, "chunk of litdata")
-    read_index(file, samples=len(table.bounds) - 1)
+    index.check_samples(file, len(table.bounds) - 1)
     begin = int(table.bounds[0])
     if (file.nbytes - begin) % dtype.itemsize:
         raise token_file_error(file, file.nbytes, f"the file ends in the middle of a token of {dtype.itemsize} bytes")
