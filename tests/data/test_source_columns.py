@@ -156,7 +156,7 @@ def test_a_file_that_is_cut_off_is_named(tmp_path: Path, keep: int) -> None:
     wide(tmp_path / "a.parquet")
     data = (tmp_path / "a.parquet").read_bytes()
     (tmp_path / "a.parquet").write_bytes(data[:keep])
-    with pytest.raises(DataError, match=r"a.parquet \(.* bytes\) is no whole parquet file"):
+    with pytest.raises(DataError, match=r"a.parquet \(.* bytes\) is not a complete Parquet file"):
         parquet(tmp_path, on_corrupt="mask").index()
 
 
@@ -188,7 +188,7 @@ def test_an_arrow_file_that_is_cut_off_is_named(tmp_path: Path, keep: int) -> No
     with pa.ipc.new_stream(tmp_path / "a.arrow", pa.schema({"a": pa.int64()})) as file:
         file.write(pa.record_batch({"a": list(range(1000))}))
     (tmp_path / "a.arrow").write_bytes((tmp_path / "a.arrow").read_bytes()[:keep])
-    with pytest.raises(DataError, match=r"a.arrow .* is no whole Arrow file or stream: at byte"):
+    with pytest.raises(DataError, match=r"a.arrow .* is not a complete Arrow file or stream: at byte"):
         arrow(tmp_path).index()
 
 

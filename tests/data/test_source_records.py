@@ -360,7 +360,7 @@ def test_a_tfrecord_that_is_cut_off_is_named(tmp_path: Path) -> None:
     for size in range(1, len(good)):
         path.write_bytes(good[:size])
         if size != len(record(b"one")):
-            with pytest.raises(DataError, match=r"a\.tfrecord .* is no whole TFRecord file: at byte"):
+            with pytest.raises(DataError, match=r"a\.tfrecord .* is not a complete TFRecord file: at byte"):
                 open_source("tfrecord", path, examples=False, cache=str(tmp_path / "c")).index()
 
 
@@ -420,7 +420,7 @@ def test_an_array_record_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     good = path.read_bytes()
     for size in (1, 1000, 1 << 16, 3 << 16, len(good) - (1 << 16), len(good) - 1):
         path.write_bytes(good[:size])
-        with pytest.raises(DataError, match=r"a\.array_record .* is no whole ArrayRecord file"):
+        with pytest.raises(DataError, match=r"a\.array_record .* is not a complete ArrayRecord file"):
             open_source("array_record", path, cache=cache).index()
     path.write_bytes(good)
     source = open_source("array_record", path, cache=cache)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +11,17 @@ from array_record.python import array_record_module  # type: ignore[import-untyp
 
 from allranks.data.base import BlockRows
 from allranks.data.index import SourceFile
-from allranks.data.sources.file import FileBytes, data_changed_error, digest_of_places, wrong_index_error
-from allranks.data.sources.files import FileBlocks, FileScan, FileSource, IndexBlock, OpenFile
+from allranks.data.sources.file import (
+    FileBytes,
+    data_changed_error,
+    digest_of_places,
+    incomplete_file_error,
+    wrong_index_error,
+)
+from allranks.data.sources.files import FileBlocks, FileFormat, FileScan, FileSource, IndexBlock, OpenFile
 from allranks.data.sources.limits import check_rows
 from allranks.data.sources.patterns import Pattern, parse_pattern
-from allranks.data.sources.records import BLOCK_BYTES, decode_records, record_file_error
+from allranks.data.sources.records import BLOCK_BYTES, decode_records
 from allranks.data.sources.tfrecord import as_record, parse_example
 from allranks.errors import DataError
 
@@ -37,28 +41,12 @@ def array_record(pattern: Pattern, *, examples: bool = False, cache: str | None 
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayRecordFormat:
+class ArrayRecordFormat(FileFormat):
     """The file format of the source ``array_record``. Begin and end of a block are numbers of records."""
 
     examples: bool
-
-    @property
-    def kind(self) -> str:
-        return "array_record"
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        return (".array_record", ".arrayrecord")
-
-    @property
-    def block_settings(self) -> tuple[str, ...]:
-        return ()
-
-    def is_quick(self, _name: str) -> bool:
-        return False
-
-    def scanning(self) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
-        return nullcontext(self.scan_file)
+    kind = "array_record"
+    suffixes = (".array_record", ".arrayrecord")
 
     def scan_file(self, file: FileBytes) -> FileScan:
         """Return runs of records as blocks; a run has complete groups of records, which are compressed together."""
@@ -128,7 +116,7 @@ def _open_reader(file: FileBytes) -> Any:
         reader = array_record_module.ArrayRecordReader(file.local_path, _OPTIONS)
         whole = reader.ok()
     except (RuntimeError, ValueError) as error:
-        raise record_file_error(file, _NOUN, 0, f"its reader says {str(error).splitlines()[0]:.300}") from error
+        raise incomplete_file_error(file, _NOUN, 0, f"its reader says {str(error).splitlines()[0]:.300}") from error
     if not whole:
-        raise record_file_error(file, _NOUN, file.nbytes, "there is no footer in its last 64 KiB")
+        raise incomplete_file_error(file, _NOUN, file.nbytes, "there is no footer in its last 64 KiB")
     return reader

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from allranks.data.base import BlockRows
 from allranks.data.index import SourceFile
-from allranks.data.sources.columns import table_rows
-from allranks.data.sources.file import FileBytes, wrong_index_error
-from allranks.data.sources.files import FileBlocks, FileScan, FileSource, IndexBlock, OpenFile
+from allranks.data.sources.columns import check_columns, table_rows
+from allranks.data.sources.file import FileBytes, incomplete_file_error, wrong_index_error
+from allranks.data.sources.files import FileBlocks, FileFormat, FileScan, FileSource, IndexBlock, OpenFile
 from allranks.data.sources.limits import check_block, check_limit, check_rows
 from allranks.data.sources.patterns import Pattern, parse_pattern
 from allranks.data.sources.types import ColumnTypes
@@ -47,30 +46,18 @@ def arrow(
 
 
 @dataclass(frozen=True, slots=True)
-class ArrowFormat:
+class ArrowFormat(FileFormat):
     """The file format of the source ``arrow``. With ``types``, indexing refuses a file with other types."""
 
     columns: tuple[str, ...] | None
     types: ColumnTypes | None = None
     max_block_bytes: int | None = None
-
-    @property
-    def kind(self) -> str:
-        return "arrow"
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        return (".arrow", ".feather", ".ipc", ".arrows")
+    kind = "arrow"
+    suffixes = (".arrow", ".feather", ".ipc", ".arrows")
 
     @property
     def block_settings(self) -> tuple[str, ...]:
         return () if self.types is None else (self.types.digest,)
-
-    def is_quick(self, _name: str) -> bool:
-        return False
-
-    def scanning(self) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
-        return nullcontext(self.scan_file)
 
     def scan_file(self, file: FileBytes) -> FileScan:
         """Return the record batches of a file as blocks; begin and end are the bytes of their messages."""
@@ -110,13 +97,7 @@ class ArrowFormat:
             )
             if odd is not None:
                 raise wrong_index_error(file.path, f"no rows in bytes {begin:,} to {end:,}", odd.where)
-        missing = [name for name in self.columns or () if name not in schema.names]
-        if missing:
-            raise DataError(
-                f"{file.path} has no column {', '.join(map(repr, missing))}.",
-                path=file.path,
-                remedy=f"It has {', '.join(map(repr, schema.names))}.",
-            )
+        check_columns(self.columns, schema.names, file.path)
         return ArrowFile(file, schema, self.columns, self.max_block_bytes)
 
 
@@ -256,8 +237,4 @@ def _field_position(data: bytes, table: int, number: int) -> int:
 
 
 def _no_arrow(file: FileBytes, at: int, why: str) -> DataError:
-    return DataError(
-        f"{file.path} ({file.nbytes:,} bytes) is no whole Arrow file or stream: at byte {at:,}, {why}.",
-        path=file.path,
-        remedy="Was it cut off? Write or fetch it again, or leave it out.",
-    )
+    return incomplete_file_error(file, "Arrow file or stream", at, why)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -31,6 +31,17 @@ def table_rows(table: pa.Table, where: str) -> BlockRows:
             return TableRows(table, where)
         columns[name] = found
     return BlockColumns(columns, table.num_rows) if columns else TableRows(table, where)
+
+
+def check_columns(columns: Collection[str] | None, names: Collection[str], path: str) -> None:
+    """Raise DataError if one of the wanted columns (None: whatever there is) is not among those of a file."""
+    missing = [name for name in columns or () if name not in names]
+    if missing:
+        raise DataError(
+            f"{path} has no column {', '.join(map(repr, missing))}.",
+            path=path,
+            remedy=f"It has {', '.join(map(repr, names))}.",
+        )
 
 
 def _plain_values(values: pa.Array) -> pa.Array:

@@ -225,6 +225,21 @@ def wrong_index_error(path: str, expected: str, actual: str) -> DataChanged:
     )
 
 
+def incomplete_file_error(
+    file: FileBytes,
+    noun: str,
+    at: int,
+    why: str,
+    remedy: str = "Was it cut off, damaged or compressed? Write or fetch it again, or leave it out.",
+) -> DataError:
+    """Return the error for a file that is not a complete ``noun``: at byte ``at``, ``why``."""
+    return DataError(
+        f"{file.path} ({file.nbytes:,} bytes) is not a complete {noun}: at byte {at:,}, {why}.",
+        path=file.path,
+        remedy=remedy,
+    )
+
+
 def check_digest(path: str, data: bytes, digest: int, part: str) -> None:
     """Raise DataChanged if XXH3-64 of these bytes of a file is not the digest in the index."""
     found = xxhash.xxh3_64_intdigest(data)

@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
@@ -87,7 +87,9 @@ class OpenFile(Protocol):
 
 
 class FileFormat(Protocol):
-    """The interface of a file format. An implementation is frozen and can be pickled."""
+    """The base class of file formats. A format is frozen and can be pickled."""
+
+    __slots__ = ()
 
     @property
     def kind(self) -> str:
@@ -99,13 +101,19 @@ class FileFormat(Protocol):
 
     @property
     def block_settings(self) -> tuple[str, ...]:
-        """All settings that change how a file is divided into blocks."""
+        """All settings that change how a file is divided into blocks: by default none."""
+        return ()
 
-    def is_quick(self, name: str) -> bool:
-        """Return whether blocks of this file are read so fast that no thread needs to read them ahead."""
+    def is_quick(self, _name: str, /) -> bool:
+        """Return whether blocks of this file are read so fast that no thread must read them ahead (by default no)."""
+        return False
 
     def scanning(self) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
-        """Return a context with a function that divides a file into blocks. Several threads call the function."""
+        """Return a context with ``scan_file``, for formats that need something while they scan many files."""
+        return nullcontext(self.scan_file)
+
+    def scan_file(self, file: FileBytes) -> FileScan:
+        """Divide a file into blocks. Several threads call this."""
 
     def covers(self, file: SourceFile, blocks: FileBlocks) -> bool:
         """Return whether blocks from a cache, at least one, can be all blocks of a file. Nothing is read.

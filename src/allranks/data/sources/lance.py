@@ -10,10 +10,10 @@ import lance as library
 
 from allranks.data.base import BlockRows, Progress, ignore_progress
 from allranks.data.index import DatasetIndex, SourceFile
-from allranks.data.sources.columns import table_rows
+from allranks.data.sources.columns import check_columns, table_rows
 from allranks.data.sources.file import ByteCounter, naming_file
 from allranks.data.sources.sequence import index_of_equal_blocks
-from allranks.errors import DataChanged, DataError
+from allranks.errors import DataChanged
 
 _BLOCK_BYTES = 1 << 20
 _MOST_ROWS = 1 << 12
@@ -67,12 +67,7 @@ class LanceSource:
     def _open_version(self, version: int | None) -> Any:
         with naming_file(self.place, "opened"):
             dataset = library.dataset(self.place, version=version)
-        missing = [name for name in self.columns or () if name not in dataset.schema.names]
-        if missing:
-            raise DataError(
-                f"{self.place} has no column {missing[0]!r}: expected one of {', '.join(dataset.schema.names)}.",
-                path=self.place,
-            )
+        check_columns(self.columns, dataset.schema.names, self.place)
         return dataset
 
 

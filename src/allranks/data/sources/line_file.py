@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +16,7 @@ from allranks.data.index import SourceFile
 from allranks.data.sample_columns import AnyColumn
 from allranks.data.sources import compressed
 from allranks.data.sources.file import FileBytes, check_digest, wrong_index_error
-from allranks.data.sources.files import FileBlocks, FileScan, IndexBlock, OpenFile
+from allranks.data.sources.files import FileBlocks, FileFormat, FileScan, IndexBlock, OpenFile
 from allranks.data.sources.limits import LONGEST_LINE, check_limit
 from allranks.data.sources.lines import divide_into_blocks, line_spans, may_have_long_integers
 from allranks.digest import digest, show
@@ -150,11 +149,11 @@ class LineFile:
 
 
 @dataclass(frozen=True, slots=True)
-class LineFormat:
+class LineFormat(FileFormat):
     """The format of a file of lines."""
 
-    kind: str
-    suffixes: tuple[str, ...]
+    kind: str = field()  # without a value, the property of the base class would be its default
+    suffixes: tuple[str, ...] = field()
     blanks: bool
     decoding: LineDecoding
     block_bytes: int
@@ -170,9 +169,6 @@ class LineFormat:
 
     def is_quick(self, name: str) -> bool:
         return compressed.codec_of(name) is None
-
-    def scanning(self) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
-        return nullcontext(self.scan_file)
 
     def scan_file(self, file: FileBytes) -> FileScan:
         if codec := compressed.codec_of(file.name):

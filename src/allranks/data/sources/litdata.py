@@ -14,11 +14,11 @@ import numpy as np
 
 from allranks.data.index import DECODE_ERRORS, SourceFile
 from allranks.data.sources.detect import import_source_module
-from allranks.data.sources.file import FileBytes
-from allranks.data.sources.files import FileBlocks, FileScan, FileSource, OpenFile
+from allranks.data.sources.file import FileBytes, incomplete_file_error
+from allranks.data.sources.files import FileBlocks, FileFormat, FileScan, FileSource, OpenFile
 from allranks.data.sources.limits import check_limit
 from allranks.data.sources.patterns import Pattern, parse_pattern
-from allranks.data.sources.records import Decode, RecordFormat, RecordTable, record_file_error
+from allranks.data.sources.records import Decode, RecordFormat, RecordTable
 from allranks.errors import DataError
 
 _MOST_INDEX_BYTES = 256 << 20
@@ -48,9 +48,9 @@ class LitDataFormat(RecordFormat):
     """The file format of the source ``litdata``. Begin and end of a block of Arrow rows are bytes of the Arrow file."""
 
     max_block_bytes: int | None = None
-    kind: str = "litdata"
-    suffixes: tuple[str, ...] = (".bin",)
-    noun: str = "chunk of litdata"
+    kind = "litdata"
+    suffixes = (".bin",)
+    noun = "chunk of litdata"
 
     def codec_of(self, name: str) -> str | None:
         return "zstd" if _PACKED.search(name) else None
@@ -59,7 +59,7 @@ class LitDataFormat(RecordFormat):
         arrow = find_arrow_rows(file)
         if arrow is None:
             return RecordFormat.scan_file(self, file)
-        scan: FileScan = self._arrow_format.scan_file(arrow)
+        scan = self._arrow_format.scan_file(arrow)
         read_index(file).check_samples(file, sum(rows for _, _, rows, _ in scan.blocks))
         return scan
 
@@ -69,14 +69,11 @@ class LitDataFormat(RecordFormat):
         return bool(in_bytes) or RecordFormat.covers(self, file, blocks)
 
     def open(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:
-        opened: OpenFile
         if (arrow := find_arrow_rows(file)) is None:
-            opened = RecordFormat.open(self, file, stamp, blocks)
-        else:
-            if blocks is not None:
-                read_index(file).check_samples(file, int(blocks.rows.sum()))
-            opened = self._arrow_format.open(arrow, stamp, blocks)
-        return opened
+            return RecordFormat.open(self, file, stamp, blocks)
+        if blocks is not None:
+            read_index(file).check_samples(file, int(blocks.rows.sum()))
+        return self._arrow_format.open(arrow, stamp, blocks)
 
     def find_decoder(self, file: FileBytes, table: RecordTable) -> tuple[Decode, bytes]:
         index = read_index(file)
@@ -88,8 +85,9 @@ class LitDataFormat(RecordFormat):
             raise _index_error(index.file, error) from error
 
     @property
-    def _arrow_format(self) -> Any:
-        return import_source_module("arrow").ArrowFormat(None, max_block_bytes=self.max_block_bytes)
+    def _arrow_format(self) -> FileFormat:
+        form: FileFormat = import_source_module("arrow").ArrowFormat(None, max_block_bytes=self.max_block_bytes)
+        return form
 
 
 def find_arrow_rows(file: FileBytes) -> FileBytes | None:
@@ -146,7 +144,7 @@ def read_index(chunk: FileBytes) -> LitDataIndex:
 
 
 def _index_error(index: FileBytes, error: Exception) -> DataError:
-    return record_file_error(index, "index of litdata", 0, f"{type(error).__name__}: {error}")
+    return incomplete_file_error(index, "index of litdata", 0, f"{type(error).__name__}: {error}")
 
 
 def _decoder_of(config: Any, *, is_packed: bool) -> LitDataDecoder:

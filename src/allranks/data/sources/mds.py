@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from allranks.data.index import DECODE_ERRORS
-from allranks.data.sources.file import FileBytes
+from allranks.data.sources.file import FileBytes, incomplete_file_error
 from allranks.data.sources.files import FileSource
 from allranks.data.sources.limits import check_limit
 from allranks.data.sources.listing import ListedFile
 from allranks.data.sources.patterns import Pattern, parse_pattern
-from allranks.data.sources.records import Decode, RecordFormat, RecordTable, record_file_error
+from allranks.data.sources.records import Decode, RecordFormat, RecordTable
 from allranks.errors import DataError
 
 _NOUN = "MDS shard"
@@ -64,9 +64,9 @@ class MdsFormat(RecordFormat):
     """The file format of the source ``mds``."""
 
     max_block_bytes: int | None = None
-    kind: str = "mds"
-    suffixes: tuple[str, ...] = (".mds", *(f".mds{end}" for end in _CODECS))
-    noun: str = _NOUN
+    kind = "mds"
+    suffixes = (".mds", *(f".mds{end}" for end in _CODECS))
+    noun = _NOUN
 
     def codec_of(self, name: str) -> str | None:
         return next((codec for end, codec in _CODECS.items() if name.endswith(end)), None)
@@ -83,7 +83,7 @@ class MdsFormat(RecordFormat):
                 raise ValueError("its samples have no columns")
             columns = tuple(_column_of(*about) for about in zip(names, encodings, sizes, strict=True))
         except DECODE_ERRORS as error:
-            raise record_file_error(
+            raise incomplete_file_error(
                 file, _NOUN, 4 + 4 * len(table.bounds), f"its header is damaged: {error}"
             ) from error
         return MdsDecoder(columns), table.header

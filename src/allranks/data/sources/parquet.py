@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 from allranks.data.arguments import check_choice
 from allranks.data.base import BadSample, BlockRows
 from allranks.data.index import SourceFile
-from allranks.data.sources.columns import table_rows
-from allranks.data.sources.file import FileBytes, data_changed_error, wrong_index_error
-from allranks.data.sources.files import FileBlocks, FileScan, FileSource, IndexBlock, OpenFile
+from allranks.data.sources.columns import check_columns, table_rows
+from allranks.data.sources.file import FileBytes, data_changed_error, incomplete_file_error, wrong_index_error
+from allranks.data.sources.files import FileBlocks, FileFormat, FileScan, FileSource, IndexBlock, OpenFile
 from allranks.data.sources.footers import FooterError, FooterReaders
 from allranks.data.sources.limits import check_block, check_limit, check_rows, limit_of_block
 from allranks.data.sources.parquet_pages import chunk_memory
@@ -63,36 +64,31 @@ def parquet(
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetFormat:
+class ParquetFormat(FileFormat):
     """The file format of the source ``parquet``. With ``types``, indexing refuses a file with other types."""
 
     columns: tuple[str, ...] | None
     on_corrupt: OnCorrupt
     types: ColumnTypes | None = None
     max_block_bytes: int | None = None
-
-    @property
-    def kind(self) -> str:
-        return "parquet"
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        return (".parquet", ".pq")
+    kind = "parquet"
+    suffixes = (".parquet", ".pq")
 
     @property
     def block_settings(self) -> tuple[str, ...]:
         return () if self.types is None else (self.types.digest,)
 
-    def is_quick(self, _name: str) -> bool:
-        return False
-
     @contextmanager
     def scanning(self) -> Iterator[Callable[[FileBytes], FileScan]]:
         with FooterReaders() as readers:
-            yield lambda file: self.scan_file(file, readers)
+            yield partial(self._scan_footer, readers)
 
-    def scan_file(self, file: FileBytes, readers: FooterReaders) -> FileScan:
+    def scan_file(self, file: FileBytes) -> FileScan:
         """Return the row groups in a file's footer as blocks; begin and end are numbers of row groups."""
+        with self.scanning() as scan_file:
+            return scan_file(file)
+
+    def _scan_footer(self, readers: FooterReaders, file: FileBytes) -> FileScan:
         footer = _footer_bytes(file)
         try:
             rows = readers.rows_of_groups(footer)
@@ -118,14 +114,7 @@ class ParquetFormat:
         footer = _parse_footer(file, data)
         if blocks is not None:
             _compare_rows(file, footer, blocks)
-        names = footer.schema.to_arrow_schema().names
-        missing = [name for name in self.columns or () if name not in names]
-        if missing:
-            raise DataError(
-                f"{file.path} has no column {', '.join(map(repr, missing))}.",
-                path=file.path,
-                remedy=f"It has {', '.join(map(repr, names))}.",
-            )
+        check_columns(self.columns, footer.schema.to_arrow_schema().names, file.path)
         return ParquetFile(file, footer, self.columns, self.on_corrupt, self.max_block_bytes)
 
 
@@ -300,8 +289,4 @@ def _parse_footer(file: FileBytes, footer: bytes) -> pq.FileMetaData:
 
 
 def _no_footer(file: FileBytes, why: str) -> DataError:
-    return DataError(
-        f"{file.path} ({file.nbytes:,} bytes) is no whole parquet file: {why}.",
-        path=file.path,
-        remedy="Was it cut off, damaged or encrypted? Write or fetch it again, or leave it out.",
-    )
+    return incomplete_file_error(file, "Parquet file", file.nbytes, why)

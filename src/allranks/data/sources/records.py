@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -17,11 +16,10 @@ from allranks.data.block_columns import BlockColumns
 from allranks.data.index import DECODE_ERRORS, SourceFile
 from allranks.data.sample_columns import compact_values
 from allranks.data.sources.compressed import unpack_file
-from allranks.data.sources.file import FileBytes, data_changed_error, wrong_index_error
-from allranks.data.sources.files import FileBlocks, FileScan, IndexBlock, OpenFile
+from allranks.data.sources.file import FileBytes, data_changed_error, incomplete_file_error, wrong_index_error
+from allranks.data.sources.files import FileBlocks, FileFormat, FileScan, IndexBlock, OpenFile
 from allranks.data.sources.limits import check_block
 from allranks.digest import digest, show
-from allranks.errors import DataError
 
 BLOCK_BYTES, MOST_RECORDS = 1 << 20, 1 << 18  # of a block; a record may be empty
 _RECORD_BYTES = 256  # that a decoded record needs at least
@@ -44,15 +42,20 @@ def read_table(file: FileBytes, noun: str) -> RecordTable:
     count = int(np.frombuffer(file.read(0, 4), "<u4")[0]) if file.nbytes >= 4 else -1
     begin = 4 + 4 * (count + 1)
     if count < 0 or begin > file.nbytes:
-        raise record_file_error(file, noun, 0, f"a table of {count:,} records would end at byte {begin:,}")
+        raise incomplete_file_error(file, noun, 0, f"a table of {count:,} records would end at byte {begin:,}")
     bounds = np.frombuffer(file.read(4, 4 * (count + 1)), "<u4").astype(np.int64)
     if bounds[0] < begin or bounds[-1] != file.nbytes or (np.diff(bounds) < 0).any():
-        raise record_file_error(file, noun, 4, f"its {count:,} records do not lie one after the other to the end")
+        raise incomplete_file_error(file, noun, 4, f"its {count:,} records do not lie one after the other to the end")
     return RecordTable(bounds, file.read(begin, int(bounds[0]) - begin))
 
 
-class TableFormat(Protocol):
-    """What the formats of files with a table have in common; ``find_decoder`` is what they differ in."""
+class RecordFormat(FileFormat, Protocol):
+    """The base class of formats of files with a table. Begin and end of a block are numbers of records.
+
+    A compressed file is one block, which is unpacked each time that it is read.
+    """
+
+    __slots__ = ()
 
     @property
     def noun(self) -> str:
@@ -61,39 +64,19 @@ class TableFormat(Protocol):
     def find_decoder(self, file: FileBytes, table: RecordTable, /) -> tuple[Decode, bytes]:
         """Return the decoder of a file's records, and the bytes that describe it. Raises DataError."""
 
-
-class RecordFormat:
-    """The methods of a ``FileFormat`` for files with a table. Begin and end of a block are numbers of records.
-
-    A compressed file is one block, which is unpacked each time that it is read.
-    """
-
-    __slots__ = ()
-
     @property
     def max_block_bytes(self) -> int | None:
-        return None
+        """The most bytes that a compressed file may need in memory; None for the default."""
 
-    @property
-    def block_settings(self) -> tuple[str, ...]:
-        return ()
-
-    def is_quick(self, _name: str) -> bool:
-        return False
-
-    def codec_of(self, _name: str) -> str | None:
+    def codec_of(self, name: str, /) -> str | None:
         """Return the compression of the file of this name; None for a file that is not compressed."""
-        return None
 
     def unpack(self, file: FileBytes) -> FileBytes:
         """Return the file itself, or what a compressed file contains."""
         codec = self.codec_of(file.name)
         return file if codec is None else unpack_file(file, codec, self.max_block_bytes)
 
-    def scanning(self: Any) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
-        return nullcontext(self.scan_file)
-
-    def scan_file(self: Any, file: FileBytes) -> FileScan:
+    def scan_file(self, file: FileBytes) -> FileScan:
         """Return runs of records as blocks."""
         content = self.unpack(file)
         table = read_table(content, self.noun)
@@ -115,13 +98,12 @@ class RecordFormat:
         fits = len(blocks.begin) == 1 if self.codec_of(file.name) else blocks.end[-1] <= file.nbytes
         return bool(joined and fits and (blocks.rows == blocks.end - blocks.begin).all())
 
-    def open(self: Any, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:
+    def open(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> OpenFile:
         if self.codec_of(file.name) is not None:
             return PackedRecordFile(file, self, stamp, blocks)
-        opened: RecordFile = self.open_content(file, stamp, blocks)
-        return opened
+        return self.open_content(file, stamp, blocks)
 
-    def open_content(self: Any, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> RecordFile:
+    def open_content(self, file: FileBytes, stamp: str, blocks: FileBlocks | None) -> RecordFile:
         """Open a file that is not compressed, or unpacked."""
         table = read_table(file, self.noun)
         decode, words = self.find_decoder(file, table)
@@ -201,12 +183,3 @@ class DecodedRows:
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
         return [self.samples[row] for row in rows.tolist()]
-
-
-def record_file_error(file: FileBytes, noun: str, at: int, why: str) -> DataError:
-    """Return the error for a file that is no whole file of records."""
-    return DataError(
-        f"{file.path} ({file.nbytes:,} bytes) is no whole {noun}: at byte {at:,}, {why}.",
-        path=file.path,
-        remedy="Was it cut off or compressed? Write or fetch it again, or leave it out.",
-    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +12,10 @@ from numpy.typing import NDArray
 from allranks.data.base import BlockRows
 from allranks.data.index import SourceFile
 from allranks.data.sources.crc32c import masked_crcs
-from allranks.data.sources.file import FileBytes, data_changed_error
-from allranks.data.sources.files import FileBlocks, FileScan, FileSource, IndexBlock, OpenFile
+from allranks.data.sources.file import FileBytes, data_changed_error, incomplete_file_error
+from allranks.data.sources.files import FileBlocks, FileFormat, FileScan, FileSource, IndexBlock, OpenFile
 from allranks.data.sources.patterns import Pattern, parse_pattern
-from allranks.data.sources.records import BLOCK_BYTES, decode_records, record_file_error
+from allranks.data.sources.records import BLOCK_BYTES, decode_records
 from allranks.data.sources.webdataset import reader_ahead
 from allranks.digest import digest, show
 from allranks.errors import DataError
@@ -37,29 +36,13 @@ def tfrecord(pattern: Pattern, *, examples: bool = True, verify: bool = True, ca
 
 
 @dataclass(frozen=True, slots=True)
-class TfRecordFormat:
+class TfRecordFormat(FileFormat):
     """The file format of the source ``tfrecord``. Begin and end of a block are bytes."""
 
     examples: bool
     verify: bool
-
-    @property
-    def kind(self) -> str:
-        return "tfrecord"
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        return (".tfrecord", ".tfrecords")
-
-    @property
-    def block_settings(self) -> tuple[str, ...]:
-        return ()
-
-    def is_quick(self, _name: str) -> bool:
-        return False
-
-    def scanning(self) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
-        return nullcontext(self.scan_file)
+    kind = "tfrecord"
+    suffixes = (".tfrecord", ".tfrecords")
 
     def scan_file(self, file: FileBytes) -> FileScan:
         """Return runs of records as blocks."""
@@ -77,7 +60,7 @@ class TfRecordFormat:
         lengths = b"".join(heads)
         wrong = _wrong_checksums(lengths, np.arange(len(heads)) * _HEAD, np.full(len(heads), 8))
         if len(wrong):
-            raise record_file_error(file, _NOUN, 0, f"the length of record {wrong[0]:,} has another checksum")
+            raise incomplete_file_error(file, _NOUN, 0, f"the length of record {wrong[0]:,} has another checksum")
         return FileScan(tuple(blocks), show(digest(lengths))[:16])
 
     def covers(self, file: SourceFile, blocks: FileBlocks) -> bool:
@@ -134,7 +117,7 @@ def _record_ends(file: FileBytes) -> Iterator[tuple[int, bytes]]:
         head = read(at, min(_HEAD, file.nbytes - at))
         end = at + _HEAD + int.from_bytes(head[:8], "little") + _FOOT
         if len(head) < _HEAD or end > file.nbytes:
-            raise record_file_error(file, _NOUN, at, f"a record would end at byte {end:,}")
+            raise incomplete_file_error(file, _NOUN, at, f"a record would end at byte {end:,}")
         yield end, head
         at = end
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.sources.file import FileBytes
+from allranks.data.sources.file import FileBytes, incomplete_file_error
 from allranks.errors import DataError
 from allranks.failure import one_line, text_of
 
@@ -90,12 +90,6 @@ def _find_in_npy(file: FileBytes) -> TokenLayout:
     return TokenLayout(kind, offset, shape[0])
 
 
-def token_file_error(
-    file: FileBytes, at: int, why: str, remedy: str = "Was it cut off? Write or fetch it again, or leave it out."
-) -> DataError:
-    """Return the error for a file that is no whole file of tokens."""
-    return DataError(
-        f"{file.path} ({file.nbytes:,} bytes) is no whole file of tokens: at byte {at:,}, {why}.",
-        path=file.path,
-        remedy=remedy,
-    )
+def token_file_error(file: FileBytes, at: int, why: str, *remedy: str) -> DataError:
+    """Return the error for a file that is not a complete file of tokens."""
+    return incomplete_file_error(file, "file of tokens", at, why, *remedy)

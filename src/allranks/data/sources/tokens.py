@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +12,7 @@ from allranks.data.arguments import check_number
 from allranks.data.base import BlockRows, RandomAccess
 from allranks.data.index import SourceFile
 from allranks.data.sources.file import CHUNK, FileBytes, data_changed_error, digest_of_places, wrong_index_error
-from allranks.data.sources.files import FileBlocks, FileScan, FileSource, IndexBlock, OpenFile
+from allranks.data.sources.files import FileBlocks, FileFormat, FileScan, FileSource, IndexBlock, OpenFile
 from allranks.data.sources.litdata_tokens import find_litdata_tokens
 from allranks.data.sources.megatron import MegatronIndex, open_megatron_index
 from allranks.data.sources.patterns import Pattern, parse_pattern
@@ -93,7 +92,7 @@ class TokenSource(FileSource):
 
 
 @dataclass(frozen=True, slots=True)
-class TokenFormat:
+class TokenFormat(FileFormat):
     """The file format of the source ``tokens``. Without ``windows``, a sample is a document.
 
     ``on_disk``: a block is a whole file, of which each window is read when it is needed.
@@ -105,25 +104,13 @@ class TokenFormat:
     dtype: str | None
     block_bytes: int
     on_disk: bool = False
-
-    @property
-    def kind(self) -> str:
-        return "tokens"
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        return SUFFIXES
+    kind = "tokens"
+    suffixes = SUFFIXES
 
     @property
     def block_settings(self) -> tuple[str, ...]:
         cut = (self.windows.length, self.windows.stride, self.windows.targets) if self.windows else (self.eos_id,)
         return (*map(str, cut), str(self.dtype), str(self.block_bytes), str(self.on_disk))
-
-    def is_quick(self, _name: str) -> bool:
-        return False
-
-    def scanning(self) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
-        return nullcontext(self.scan_file)
 
     def scan_file(self, file: FileBytes) -> FileScan:
         """Return windows or documents as blocks; begin and end are tokens, or documents of a file of Megatron."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -14,7 +12,7 @@ from allranks.data.index import SourceFile
 from allranks.data.sources import compressed
 from allranks.data.sources.columns import table_rows
 from allranks.data.sources.file import FileBytes
-from allranks.data.sources.files import FileBlocks, FileScan, IndexBlock, OpenFile
+from allranks.data.sources.files import FileBlocks, FileFormat, FileScan, IndexBlock, OpenFile
 from allranks.data.sources.jsonl import json_lines
 from allranks.data.sources.line_file import LineDecoding, LineFile, LineFormat, LineRows, check_begin
 from allranks.data.sources.lines import count_lines, line_spans
@@ -45,7 +43,7 @@ def parse_json_table(data: bytes, schema: pa.Schema) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
-class TypedJson:
+class TypedJson(FileFormat):
     """The format of JSON lines with types: every sample has all columns, with their types.
 
     A missing value is None, 1 in a column of floats is 1.0, and a time is a datetime if the types say so. A value that
@@ -67,12 +65,6 @@ class TypedJson:
     @property
     def block_settings(self) -> tuple[str, ...]:
         return self._lines.block_settings
-
-    def is_quick(self, _name: str) -> bool:
-        return False
-
-    def scanning(self) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
-        return nullcontext(self.scan_file)
 
     def scan_file(self, file: FileBytes) -> FileScan:
         begin = _first_bytes(file)
@@ -139,19 +131,13 @@ class TypedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class TypedText:
+class TypedText(FileFormat):
     """The format of text lines. A sample is ``{"text": line}``; a line that is not UTF-8 is a BadSample."""
 
     block_bytes: int
     max_block_bytes: int | None = None
-
-    @property
-    def kind(self) -> str:
-        return "text"
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        return ()
+    kind = "text"
+    suffixes = ()
 
     @property
     def block_settings(self) -> tuple[str, ...]:
@@ -159,9 +145,6 @@ class TypedText:
 
     def is_quick(self, name: str) -> bool:
         return self._lines.is_quick(name)
-
-    def scanning(self) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
-        return nullcontext(self.scan_file)
 
     def scan_file(self, file: FileBytes) -> FileScan:
         if _first_bytes(file).startswith(_MARK):

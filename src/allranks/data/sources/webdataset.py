@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -17,7 +16,7 @@ from allranks.data.arguments import check_number
 from allranks.data.base import BadSample, BlockRows
 from allranks.data.index import SourceFile
 from allranks.data.sources.file import CHUNK, FileBytes, data_changed_error, wrong_index_error
-from allranks.data.sources.files import FileBlocks, FileScan, FileSource, IndexBlock, OpenFile
+from allranks.data.sources.files import FileBlocks, FileFormat, FileScan, FileSource, IndexBlock, OpenFile
 from allranks.data.sources.patterns import Pattern, parse_pattern
 from allranks.data.sources.tar import HEADER, MAX_HEADER_BYTES, NotATarError, TarMember, iterate_members
 from allranks.digest import digest, show
@@ -44,29 +43,13 @@ def webdataset(
 
 
 @dataclass(frozen=True, slots=True)
-class WebDatasetFormat:
+class WebDatasetFormat(FileFormat):
     """The file format of the source ``webdataset``."""
 
     decode: bool
     max_header_bytes: int = MAX_HEADER_BYTES
-
-    @property
-    def kind(self) -> str:
-        return "webdataset"
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        return (".tar",)
-
-    @property
-    def block_settings(self) -> tuple[str, ...]:
-        return ()
-
-    def is_quick(self, _name: str) -> bool:
-        return False
-
-    def scanning(self) -> AbstractContextManager[Callable[[FileBytes], FileScan]]:
-        return nullcontext(self.scan_file)
+    kind = "webdataset"
+    suffixes = (".tar",)
 
     def scan_file(self, file: FileBytes) -> FileScan:
         """Return runs of samples as blocks; begin and end are their bytes."""
