@@ -189,15 +189,14 @@ TEST_MODE = f"{HEAD}def run_test():\n    torch.save({{}}, 'a.pt')\n\nrun_test()\
 
 def test_a_finding_of_low_confidence_is_counted_and_shown_when_asked_for() -> None:
     """Its row of the readiness report says nothing of it either; a comment about it is used all the same."""
-    config = {"select": ("AR1", "AR9")}
-    hidden = judge({"train.py": TEST_MODE.encode()}, Config(**config))
-    shown = judge({"train.py": TEST_MODE.encode()}, Config(**config, confidence="low"))
+    hidden = judge({"train.py": TEST_MODE.encode()}, Config())
+    shown = judge({"train.py": TEST_MODE.encode()}, Config(confidence="low"))
     assert (hidden.findings, hidden.withheld) == ((), 1)
     assert ([one.code for one in shown.findings], shown.withheld) == (["AR101"], 0)
     verdicts = [{row.topic: row.verdict for row in judged.rows}["checkpoint save"] for judged in (hidden, shown)]
     assert verdicts == ["not seen", "error"]
     left = TEST_MODE.replace("'a.pt')", "'a.pt')  # allranks: ignore[AR101] a test")
-    assert judge({"train.py": left.encode()}, Config(**config)).findings == ()
+    assert judge({"train.py": left.encode()}, Config()).findings == ()
 
 
 def test_the_rule_that_knows_most_of_a_place_speaks_of_it() -> None:

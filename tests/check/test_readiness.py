@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from allranks.check.config import Config
 from allranks.check.engine import Settings, check
-from allranks.check.knowledge.tables import read
+from allranks.check.judge import judge
+from allranks.check.kept import read, written
+from allranks.check.knowledge import tables
+from allranks.check.results.shown import report_of
 from allranks.findings import Row
 
-TABLE = read("readiness.toml")
+TABLE = tables.read("readiness.toml")
 TORCH = """\
 import os, tempfile
 import torch
@@ -180,6 +184,33 @@ def test_nothing_is_good_above_a_call_that_leads_nowhere() -> None:
     chain = "".join(f"def f{n}(x):\n    return f{n + 1}(x)\n" for n in range(64))
     deep = f"{TORCH}torch.manual_seed(0)\n{chain}def f64(x):\n    dist.all_reduce(x)\nf0(1)\n"
     assert row(deep, "randomness").verdict == "not seen"
+
+
+def test_a_row_is_not_known_where_its_rules_do_not_run() -> None:
+    """Nor where what they found is suppressed, whoever else speaks for it."""
+    text = TORCH + "dist.barrier()\n"
+    rows = check({"train.py": text.encode()}, Settings(select=("AR1",))).rows
+    (found,) = [one for one in rows if one.topic == "collectives"]
+    assert found.verdict == "not determined"
+    assert found.texts[0].startswith("AR201, AR202")
+    assert found.texts[0].endswith("do not run, as selected")
+
+
+def test_a_suppressed_finding_is_counted_and_leaves_its_row_open() -> None:
+    """The comment is believed for the finding; what the row would say without it, nobody has checked."""
+    own = "torch.save({}, 'a.pt')  # allranks: ignore[AR101] one rank\n"
+    saves = f"{TORCH}{own}if rank == 0:\n    torch.save({{}}, 'b.pt')\n"
+    judged = judge({"train.py": saves.encode()}, Config())
+    by_settings = judge(
+        {"train.py": saves.replace("  # allranks", "  # ").encode()},
+        Config(per_file_ignores=(("train.py", ("AR101",)),)),
+    )
+    for one, counts in ((judged, (1, 0)), (by_settings, (0, 1))):
+        (found,) = [row for row in one.rows if row.topic == "checkpoint save"]
+        assert (found.verdict, found.texts) == ("not determined", ("AR101 is suppressed here",))
+        assert (one.suppressed, one.allowed) == counts
+        assert read(written(one)) == one
+        assert report_of(one, {}).suppressed == counts[0]
 
 
 def test_a_trainer_that_another_file_makes_is_seen() -> None:

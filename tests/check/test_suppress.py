@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from allranks.check.results.edit import edited
-from allranks.check.results.suppress import MENTION, suppressed, suppressions, unused
+from allranks.check.results.suppress import MENTION, hits, suppressions, unused
 from allranks.findings import Finding, Place
 
 KNOWN = {"AR101", "AR102", "AR201", "AR901"}
@@ -18,8 +18,7 @@ def finding(code: str, line: int) -> Finding:
 def left(text: str, *findings: tuple[str, int]) -> list[tuple[str, int]]:
     """The findings that the comments of a text leave."""
     by, _ = suppressions("a.py", text, KNOWN)
-    kept, _ = suppressed([finding(*one) for one in findings], by)
-    return [(one.code, one.place.line) for one in kept]
+    return [one for one in findings if not hits(finding(*one), by)]
 
 
 @pytest.mark.parametrize(
@@ -92,8 +91,7 @@ def test_other_comments_are_left_as_they_are(text: str) -> None:
 def test_an_unused_code_is_removed_by_its_fix(before: str, after: str) -> None:
     """AR102 is used; the comment goes with its last code, the line with the comment."""
     by, _ = suppressions("a.py", before, KNOWN)
-    _, used = suppressed([finding("AR102", 1)], by)
-    (found,) = unused(by, used, KNOWN)
+    (found,) = unused(by, hits(finding("AR102", 1), by), KNOWN)
     assert found.code == "AR901"
     assert edited(before, found.fix.edits) == after
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from allranks.check.analysis import analyse
@@ -22,7 +22,7 @@ from allranks.check.sources.facts import Facts
 from allranks.check.sources.globs import matches
 from allranks.check.sources.scripts import is_page, is_text
 from allranks.check.sources.source import File, Unreadable, decode, split
-from allranks.findings import Confidence, Finding, Note, Place, Row
+from allranks.findings import ROWS, Confidence, Finding, Note, Place, Row
 
 MOST_LEFT_OUT = 3
 
@@ -80,8 +80,15 @@ class Outcome:
     lines: int
 
 
-def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | None = None) -> Outcome:
-    """Check the Python files and scripts ``sources`` (path from the project's root -> bytes)."""
+def check(
+    sources: Mapping[str, bytes],
+    settings: Settings,
+    *,
+    cache: Cache | None = None,
+    suppressed: Callable[[list[Finding]], Collection[Finding]] = lambda _: (),
+) -> Outcome:
+    """Check the Python files and scripts ``sources`` (path from the project's root -> bytes). ``suppressed`` returns
+    those findings that the project does not want to see: nothing is said for their rows of the report."""
     codes = settings.codes()
     cache = Memory() if cache is None else cache
     read = {path: parsed(path, raw) for path, raw in sorted(sources.items()) if not is_text(path)}
@@ -108,12 +115,33 @@ def check(sources: Mapping[str, bytes], settings: Settings, *, cache: Cache | No
     instead_of = {r.code: r.instead_of for r in all_rules()}
     doubled = {(f.place, code) for f in once.values() for code in instead_of[f.code]}
     found = [once[key] for key in sorted(once.keys() - doubled)]
-    shown = [f for f in found if settings.shows(f)]
-    unsure = [f for f in found if settings.unsure(f)]
-    topics = {r.code: r.row for r in all_rules()}
-    report = rows(program, shown, topics, doubted=found, unsure=unsure)
+    hidden = frozenset(suppressed(found))
+    shown = [f for f in found if settings.shows(f) and f not in hidden]
+    report = rows(program, shown, _topics(), doubted=found, unknown=_unknown(found, hidden, settings))
     counted = [raw for path, raw in sources.items() if not is_page(path)]
     return Outcome(tuple(found), report, len(counted), _lines(counted))
+
+
+def _topics() -> dict[str, str]:
+    return {rule.code: rule.row for rule in all_rules()}
+
+
+def _unknown(
+    findings: Iterable[Finding], hidden: Collection[Finding], settings: Settings
+) -> Iterator[tuple[str, Note]]:
+    """Yield the rows of the report that cannot be known, and why: what is suppressed, not precise enough, or not
+    looked for."""
+    topics, codes = _topics(), settings.codes()
+    for finding in findings:
+        if settings.shows(finding) and finding in hidden:
+            yield topics[finding.code], Note(f"{finding.code} is suppressed here", finding.place)
+        elif settings.unsure(finding):
+            why = f"{finding.code} is less precise than --precision requires, and not shown"
+            yield topics[finding.code], Note(why, finding.place)
+    for topic in ROWS:
+        idle = [r.code for r in all_rules() if r.row == topic and r.default and r.code not in codes]
+        if idle:
+            yield topic, Note(f"{', '.join(idle)} {'does' if len(idle) == 1 else 'do'} not run, as selected")
 
 
 def _is_newer(finding: Finding) -> bool:

@@ -15,13 +15,12 @@ from allranks.check.measured import measured
 from allranks.check.reading import Cache, Memory
 from allranks.check.registry import all_rules
 from allranks.check.results.page import summary
-from allranks.check.results.suppress import MENTION, suppressed, suppressions, unused
+from allranks.check.results.suppress import Accepted
 from allranks.check.retired import CODES as RETIRED
 from allranks.check.rule import Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar900_unreadable_file import UnreadableFile
-from allranks.check.sources.globs import matches
 from allranks.check.sources.scripts import is_text
-from allranks.check.sources.source import Unreadable, decode, module_name
+from allranks.check.sources.source import module_name
 from allranks.check.sources.text import python_of
 from allranks.findings import Confidence, Finding, Place
 from allranks.report.base import RuleNote
@@ -86,8 +85,9 @@ def judge(
         else:
             sources[path] = code
     programs = {path: raw for path, raw in sources.items() if not is_text(path)}
+    accepted = Accepted({path: sources[path] for path in sources if path in shown}, config.per_file_ignores)
     with ahead(programs, Memory() if cache is None else cache) as filled:
-        outcome = check(sources, settings, cache=filled)
+        outcome = check(sources, settings, cache=filled, suppressed=accepted.among)
     found = [finding for finding in outcome.findings if finding.place.path in shown]
     decided = codes if whole and not settings.entries else codes - _of_programs()
     found += (
@@ -95,17 +95,22 @@ def judge(
         if UnreadableFile.code in codes
         else []
     )
-    read = {path: sources[path] for path in sources if path in shown}
-    found, retired = _without_suppressed(found, read, decided)
-    ignored = [(glob, tuple(selectors)) for glob, selectors in config.per_file_ignores]
-    found = [finding for finding in found if not _ignored(finding, ignored)]
-    unsure = sum(map(settings.unsure, found))
-    withheld = sum(not settings.confident(finding) for finding in found)
+    every = [*found, *(finding for finding in accepted.about_comments(found, decided) if finding.code in codes)]
+    hidden, allowed = accepted.by_comments(found), accepted.by_settings(every)
+    found = [finding for finding in every if finding not in hidden and finding not in allowed]
+    counts = {
+        "unsure": sum(map(settings.unsure, found)),
+        "withheld": sum(not settings.confident(finding) for finding in found),
+        "allowed": sum(map(settings.shows, allowed - hidden)),
+        "suppressed": sum(map(settings.shows, hidden)),
+    }
     found = [_mendable(finding) for finding in found if settings.shows(finding)]
     found.sort(key=lambda finding: (finding.place, finding.code))
     notes = _notes({finding.code for finding in found})
     files_read = outcome.files + len(broken)
-    return Judged(tuple(found), outcome.rows, files_read, outcome.lines, notes, withheld, unsure, retired)
+    return Judged(
+        tuple(found), outcome.rows, files_read, outcome.lines, notes, retired=accepted.retired, **counts
+    )
 
 
 def _notes(codes: Collection[str]) -> tuple[RuleNote, ...]:
@@ -130,34 +135,3 @@ def _of_programs() -> frozenset[str]:
 
 def _unreadable(path: str, why: str) -> Finding:
     return UnreadableFile().finding(Place(path, 1, 1, 1, 1), module_name(path), why)
-
-
-def _without_suppressed(
-    found: list[Finding], sources: Mapping[str, bytes], codes: Collection[str]
-) -> tuple[list[Finding], tuple[str, ...]]:
-    """Return the findings without those that comments suppress, with those that are about such comments; then the
-    codes of retired rules in comments."""
-    known = {*(rule.code for rule in all_rules()), *RETIRED}
-    named: set[str] = set()
-    for path, raw in sources.items():
-        if is_text(path):  # a comment there is obeyed where the script is read
-            continue
-        text = decode(raw) if MENTION.search(raw) else Unreadable("")
-        if isinstance(text, Unreadable):
-            continue
-        by, refused = suppressions(path, text, known)
-        named.update(code for one in by for code in one.codes)
-        here = [finding for finding in found if finding.place.path == path]
-        kept, used = suppressed(here, by)
-        about = (*refused, *unused(by, used, codes))
-        found = [finding for finding in found if finding.place.path != path]
-        found += kept + [finding for finding in about if finding.code in codes]
-    return found, tuple(sorted(named & RETIRED))
-
-
-def _ignored(finding: Finding, ignores: list[tuple[str, tuple[str, ...]]]) -> bool:
-    return any(
-        matches((glob,), finding.place.path)
-        for glob, selectors in ignores
-        if any(word == "ALL" or finding.code.startswith(word) for word in selectors)
-    )

@@ -11,11 +11,17 @@ from allranks.findings import Edit, Finding, Fix, Note, Place, Row
 from allranks.report.base import RuleNote
 
 
+_COUNTS = ("files", "lines", "withheld", "unsure", "allowed", "suppressed")
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What is to be shown. ``rules`` says what the rules that found something are about; ``withheld`` how many more
-    findings there are, of low confidence, and ``unsure`` how many of rules that are less precise than was asked for.
-    ``retired``: codes of rules that are no more, which comments name."""
+    """What is to be shown. ``rules`` says what the rules that found something are about.
+
+    ``withheld``: how many more findings there are, of low confidence; ``unsure``: of rules that are less precise than
+    was asked for; ``allowed``: that the settings ignore; ``suppressed``: that comments do. ``retired``: codes of rules
+    that are no more, which comments name.
+    """
 
     findings: tuple[Finding, ...]
     rows: tuple[Row, ...]
@@ -24,6 +30,8 @@ class Judged:
     rules: tuple[RuleNote, ...]
     withheld: int = 0
     unsure: int = 0
+    allowed: int = 0
+    suppressed: int = 0
     retired: tuple[str, ...] = ()
 
 
@@ -33,7 +41,7 @@ def written(judged: Judged) -> bytes:
         {
             "findings": plain(judged.findings),
             "rows": [[row.topic, row.verdict, [_from_note(note) for note in row.evidence]] for row in judged.rows],
-            "read": [judged.files, judged.lines, judged.withheld, judged.unsure],
+            "counts": {name: getattr(judged, name) for name in _COUNTS},
             "rules": [list(astuple(rule)) for rule in judged.rules],
             "retired": judged.retired,
         }
@@ -47,12 +55,9 @@ def read(raw: bytes) -> Judged | None:
         return Judged(
             findings=tuple(findings_of(found["findings"])),
             rows=tuple(Row(topic, verdict, tuple(map(_note, told))) for topic, verdict, told in found["rows"]),
-            files=int(found["read"][0]),
-            lines=int(found["read"][1]),
             rules=tuple(RuleNote(*rule) for rule in found["rules"]),
-            withheld=int(found["read"][2]),
-            unsure=int(found["read"][3]),
             retired=tuple(map(str, found["retired"])),
+            **{name: int(found["counts"][name]) for name in _COUNTS},
         )
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         return None

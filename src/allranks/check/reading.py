@@ -93,10 +93,10 @@ def parsed(path: str, raw: bytes) -> Parsed:
     try:
         branches = most_branches(file)
     except RecursionError:
-        return Parsed(path, raw, why=Unreadable("nested too deeply to be checked"))
+        return Parsed(path, raw, why=Unreadable("nested too deeply to be checked", limit=True))
     if branches > MOST_BRANCHES:
         why = f"one statement has {branches:,} branches (elif or case), more than the {MOST_BRANCHES} that are followed"
-        return Parsed(path, raw, why=Unreadable(why))
+        return Parsed(path, raw, why=Unreadable(why, limit=True))
     return Parsed(path, raw, file)
 
 
@@ -116,7 +116,9 @@ def _unreadable(path: str, why: Unreadable) -> Finding:
     if meta is None:
         raise RuntimeError("rule AR900 is missing from the package of rules")
     place = Place(path, why.line, why.column, why.line, why.column + 1)
-    advice = "Run allranks with the Python that runs the program." if why.newer else None
+    if why.limit:
+        return AnalysisIncomplete().not_read(place, why.reason)
+    advice = "Run allranks with the Python that runs the program; nothing here is checked." if why.newer else None
     severity: Severity | None = "info" if why.newer else None
     return meta.finding(place, module_name(path), why.reason, severity=severity, advice=advice)
 

@@ -37,11 +37,11 @@ def rows(
     topics: Mapping[str, str],
     *,
     doubted: Iterable[Finding] = (),
-    unsure: Iterable[Finding] = (),
+    unknown: Iterable[tuple[str, Note]] = (),
 ) -> tuple[Row, ...]:
     """Return the report. ``topics``: code of a rule -> row; findings decide before anything that speaks for a row.
-    ``doubted``: what is not shown, for it is not sure enough: what is called there speaks for nothing. ``unsure``:
-    those of them that the user wants of surer rules alone: nothing speaks for their rows."""
+    ``doubted``: what is not shown, for it is not sure enough: what is called there speaks for nothing. ``unknown``:
+    rows for which nothing can speak, and why."""
     findings = [f for f in findings if f.severity != "info"]
     seen = list(_seen(program))
     against: dict[str, list[Finding]] = {}
@@ -54,11 +54,9 @@ def rows(
     wrong = frozenset(line for f in (*findings, *doubted) if f.severity != "info" for line in _lines(f.place))
     trusted = [one for one in seen if not _lines(one.place) & wrong]
     known = {topic: _row(topic, program, trusted, against.get(topic, [])) for topic in ROWS}
-    for finding in unsure:
-        topic = topics.get(finding.code, "")
-        if topic in known and known[topic].verdict not in ("error", "warning"):
-            hidden = Note(f"{finding.code} is less precise than --precision requires, and not shown", finding.place)
-            known[topic] = Row(topic, "not determined", (hidden,))
+    for topic, why in unknown:
+        if topic in known and known[topic].verdict in ("ok", "not seen"):
+            known[topic] = Row(topic, "not determined", (why,))
     return tuple(known.values())
 
 

@@ -46,6 +46,8 @@ def report_of(
         hidden=len(judged.findings) - len(findings),
         withheld=judged.withheld,
         unsure=judged.unsure,
+        allowed=judged.allowed,
+        suppressed=judged.suppressed,
     )
 
 

@@ -8,14 +8,18 @@ is understood; what else stands in a noqa is other tools'. A comment names its c
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
+from allranks.check.registry import all_rules
+from allranks.check.retired import CODES as RETIRED
 from allranks.check.rules.ar901_unused_suppression import UnusedSuppression
 from allranks.check.rules.ar902_invalid_suppression import InvalidSuppression
+from allranks.check.sources.globs import matches
 from allranks.check.sources.logical import Comment, Logical, logical_lines, split_lines
-from allranks.check.sources.source import module_name
+from allranks.check.sources.scripts import is_text
+from allranks.check.sources.source import Unreadable, decode, module_name
 from allranks.findings import Edit, Finding, Fix, Place
 
 MENTION = re.compile(rb"#[^\n#]*(?:(?i:allranks):|(?i:noqa):(?:(?!(?i:noqa):)[^\n])*(?i:AR)\d)")
@@ -55,6 +59,50 @@ class _Read:
     text: str
 
 
+class Accepted:
+    """The findings that a project does not want to see: its comments say so, or ``ignores`` (glob, selectors of codes),
+    its settings. ``sources``: the bytes of its files. ``retired``: codes of rules that are no more, in comments."""
+
+    def __init__(self, sources: Mapping[str, bytes], ignores: Iterable[tuple[str, Sequence[str]]]) -> None:
+        self._ignores = tuple(ignores)
+        self._by: dict[str, tuple[Suppression, ...]] = {}
+        self._refused: list[Finding] = []
+        known = {*(rule.code for rule in all_rules()), *RETIRED}
+        for path, raw in sources.items():
+            text = decode(raw) if MENTION.search(raw) and not is_text(path) else Unreadable("")
+            if not isinstance(text, Unreadable):  # scripts: a comment is obeyed where they are read
+                self._by[path], refused = suppressions(path, text, known)
+                self._refused += refused
+        named = {code for by in self._by.values() for one in by for code in one.codes}
+        self.retired = tuple(sorted(named & RETIRED))
+
+    def among(self, findings: Iterable[Finding]) -> set[Finding]:
+        """Return those of the findings that are not to be shown."""
+        findings = tuple(findings)
+        return self.by_comments(findings) | self.by_settings(findings)
+
+    def by_comments(self, findings: Iterable[Finding]) -> set[Finding]:
+        return {finding for finding in findings if hits(finding, self._by.get(finding.place.path, ()))}
+
+    def by_settings(self, findings: Iterable[Finding]) -> set[Finding]:
+        return {finding for finding in findings if self._is_ignored(finding)}
+
+    def about_comments(self, findings: Iterable[Finding], ran: Collection[str]) -> Iterator[Finding]:
+        """Yield findings about comments: those that are refused, and those that suppress none of the ``findings`` of
+        rules that ``ran``."""
+        yield from self._refused
+        used = {hit for finding in findings for hit in hits(finding, self._by.get(finding.place.path, ()))}
+        for by in self._by.values():
+            yield from unused(by, used, ran)
+
+    def _is_ignored(self, finding: Finding) -> bool:
+        return any(
+            matches((glob,), finding.place.path)
+            for glob, selectors in self._ignores
+            if any(word == "ALL" or finding.code.startswith(word) for word in selectors)
+        )
+
+
 def suppressions(path: str, text: str, known: Collection[str]) -> tuple[tuple[Suppression, ...], tuple[Finding, ...]]:
     """Return the suppressions of a file, and a finding for each that is refused. ``known``: all codes there are."""
     found: list[Suppression] = []
@@ -71,18 +119,10 @@ def suppressions(path: str, text: str, known: Collection[str]) -> tuple[tuple[Su
     return tuple(found), tuple(refused)
 
 
-def suppressed(findings: Iterable[Finding], by: Iterable[Suppression]) -> tuple[list[Finding], set[tuple[Place, str]]]:
-    """Return the findings of one file that stay, and which codes of which comments suppressed something."""
-    kept: list[Finding] = []
-    used: set[tuple[Place, str]] = set()
-    by = tuple(by)
-    for finding in findings:
-        line, code = finding.place.line, finding.code
-        hits = {(one.comment, code) for one in by if code in one.codes and one.first <= line <= one.last}
-        used |= hits
-        if not hits:
-            kept.append(finding)
-    return kept, used
+def hits(finding: Finding, by: Iterable[Suppression]) -> set[tuple[Place, str]]:
+    """Return which codes of which comments of its file suppress a finding."""
+    line, code = finding.place.line, finding.code
+    return {(one.comment, code) for one in by if code in one.codes and one.first <= line <= one.last}
 
 
 def unused(by: Iterable[Suppression], used: Collection[tuple[Place, str]], ran: Collection[str]) -> Iterator[Finding]:

@@ -75,6 +75,16 @@ f0(1)
             advice="Split the file, or read it yourself.",
         )
 
+    def not_read(self, place: Place, why: str) -> Finding:
+        """Return a finding about a file that is beyond what the check reads."""
+        return self.finding(
+            place,
+            module_name(place.path),
+            f"this file was not read: {why}",
+            cluster="Nothing in this file was checked.",
+            advice="Split the statement, or leave the file out (--exclude).",
+        )
+
     def left_out(self, place: Place, why: Exhausted) -> Finding:
         """Return a finding about the longest file of a program that could not be followed with it."""
         return self.finding(

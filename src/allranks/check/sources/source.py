@@ -6,6 +6,7 @@ import ast
 import codecs
 import io
 import re
+import sys
 import tokenize
 import warnings
 from collections import defaultdict
@@ -41,12 +42,13 @@ _NEWER = re.compile(
 @dataclass(frozen=True, slots=True)
 class Unreadable:
     """Why a file has no tree, and where. ``newer``: Python after the version that runs allranks can read it, as far as
-    the line shows."""
+    the line shows. ``limit``: the fault is not the file's; the check does not read such."""
 
     reason: str
     line: int = 1
     column: int = 1
     newer: bool = False
+    limit: bool = False
 
 
 def decode(raw: bytes) -> str | Unreadable:
@@ -70,7 +72,8 @@ def parse(text: str) -> ast.Module | Unreadable:
     except SyntaxError as error:
         line, column = max(error.lineno or 1, 1), max(error.offset or 1, 1)
         newer = _NEWER.match((split(text)[line - 1 : line] or [""])[0]) is not None
-        reason = "needs a newer Python than the one that runs allranks" if newer else f"syntax error: {error.msg}"
+        mine = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
+        reason = f"needs a newer Python than {mine}, which runs allranks" if newer else f"syntax error: {error.msg}"
         return Unreadable(reason, line, column, newer)
     except (RecursionError, MemoryError):
         return Unreadable("nested too deeply to be parsed")
