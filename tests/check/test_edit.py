@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allranks.check.kept import Judged
-from allranks.check.results.edit import by_path, compatible, diff, edited
-from allranks.check.results.mend import ROUNDS, mend
+from allranks.check.results.mend import ROUNDS, by_path, compatible, diff, edited, mend
 from allranks.check.sources.logical import split_lines
 from allranks.findings import Edit, Finding, Fix, Place
 

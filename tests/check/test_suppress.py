@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from allranks.check.results.edit import edited
+from allranks.check.results.mend import edited
 from allranks.check.results.suppress import MENTION, hits, suppressions, unused
 from allranks.findings import Finding, Place
 

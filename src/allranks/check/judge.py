@@ -19,9 +19,9 @@ from allranks.check.results.suppress import Accepted
 from allranks.check.retired import CODES as RETIRED
 from allranks.check.rule import Assume, LocalRule, ProgramRule
 from allranks.check.rules.ar900_unreadable_file import UnreadableFile
+from allranks.check.sources.notebook import python_of
 from allranks.check.sources.scripts import is_text
 from allranks.check.sources.source import module_name
-from allranks.check.sources.text import python_of
 from allranks.findings import Confidence, Finding, Place
 from allranks.report.base import RuleNote
 
@@ -108,9 +108,7 @@ def judge(
     found.sort(key=lambda finding: (finding.place, finding.code))
     notes = _notes({finding.code for finding in found})
     files_read = outcome.files + len(broken)
-    return Judged(
-        tuple(found), outcome.rows, files_read, outcome.lines, notes, retired=accepted.retired, **counts
-    )
+    return Judged(tuple(found), outcome.rows, files_read, outcome.lines, notes, retired=accepted.retired, **counts)
 
 
 def _notes(codes: Collection[str]) -> tuple[RuleNote, ...]:

@@ -10,7 +10,6 @@ from typing import Any
 from allranks.findings import Edit, Finding, Fix, Note, Place, Row
 from allranks.report.base import RuleNote
 
-
 _COUNTS = ("files", "lines", "withheld", "unsure", "allowed", "suppressed")
 
 

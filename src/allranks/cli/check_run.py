@@ -129,9 +129,8 @@ def _judge(config: Config, files: Files, cache: Cache | None) -> Judged:
 
 def _mend(project: Project, files: Files, arguments: Namespace) -> int:
     from allranks.check.reading import Memory
-    from allranks.check.results.edit import diff
-    from allranks.check.results.mend import mend
-    from allranks.check.sources.text import text_of
+    from allranks.check.results.mend import diff, mend
+    from allranks.check.sources.notebook import text_of
 
     memory = Memory()
 

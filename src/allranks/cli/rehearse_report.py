@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from allranks.check.results.baseline import Baseline, fingerprints, unknown
-from allranks.check.sources.text import source_of, text_of
+from allranks.check.sources.notebook import source_of, text_of
 from allranks.cli.printed import write_file
 from allranks.findings import Finding, Place, Row, not_seen
 from allranks.rehearse.config import Allowed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from allranks.check.results.suppress import hits, suppressions
-from allranks.check.sources.text import text_of
+from allranks.check.sources.notebook import text_of
 from allranks.findings import Finding
 
 

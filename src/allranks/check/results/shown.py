@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from allranks.check.kept import Judged
 from allranks.check.results.baseline import Baseline, fingerprints, unknown
-from allranks.check.sources.text import source_of, text_of
+from allranks.check.sources.notebook import source_of, text_of
 from allranks.findings import Finding, Place
 from allranks.report.base import Report
 

@@ -1,4 +1,4 @@
-"""Notebooks: the code of all cells as one file, and which line is of which cell. Pure."""
+"""The text of a file that places point into: a Python file's, or the code cells of a notebook as one file. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from allranks.report.base import Cell
+from allranks.check.sources.source import Unreadable, decode
+from allranks.report.base import Cell, Source
 
 # Not Python, but IPython: `%time x`, `!pip install`, `x = !ls`, `model?`. `pass` in their place.
 _MAGIC = re.compile(r"\s*+(?:[%!?]|[\w.]++\?{1,2}\s*$|[\w., ]++=\s*[%!])")
@@ -61,3 +62,27 @@ def _python(line: str) -> str:
         return line
     blank = line[: len(line) - len(line.lstrip())]
     return f"{blank}pass"
+
+
+def python_of(path: str, raw: bytes) -> bytes | str:
+    """Return the Python source of a file or a notebook, as bytes; or why there is none."""
+    if not path.endswith(".ipynb"):
+        return raw
+    cells = notebook(raw)
+    return cells.code.encode(errors="replace") if isinstance(cells, Notebook) else cells
+
+
+def text_of(path: str, raw: bytes) -> str:
+    """Return the text; of what cannot be decoded, what can be shown of it."""
+    code = python_of(path, raw)
+    if isinstance(code, str):
+        return ""
+    text = decode(code)
+    return code.decode("utf-8", "replace") if isinstance(text, Unreadable) else text
+
+
+def source_of(path: str, raw: bytes) -> Source:
+    """Return the lines that excerpts are cut from, and the cells of a notebook."""
+    text = text_of(path, raw).replace("\r\n", "\n").replace("\r", "\n")
+    cells = notebook(raw) if path.endswith(".ipynb") else ""
+    return Source(tuple(text.removesuffix("\n").split("\n")), cells.cells if isinstance(cells, Notebook) else ())

@@ -6,7 +6,6 @@ import ast
 import codecs
 import io
 import re
-import sys
 import tokenize
 import warnings
 from collections import defaultdict
@@ -72,8 +71,7 @@ def parse(text: str) -> ast.Module | Unreadable:
     except SyntaxError as error:
         line, column = max(error.lineno or 1, 1), max(error.offset or 1, 1)
         newer = _NEWER.match((split(text)[line - 1 : line] or [""])[0]) is not None
-        mine = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
-        reason = f"needs a newer Python than {mine}, which runs allranks" if newer else f"syntax error: {error.msg}"
+        reason = "needs a newer Python than the one that runs allranks" if newer else f"syntax error: {error.msg}"
         return Unreadable(reason, line, column, newer)
     except (RecursionError, MemoryError):
         return Unreadable("nested too deeply to be parsed")
