@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
@@ -186,20 +187,111 @@ def test_blocks_with_other_columns_are_decoded_once(tmp_path: Path, monkeypatch:
     assert sum(taken) < 3 * len(ids)
 
 
-def test_only_steps_with_padding_become_dicts(tmp_path: Path) -> None:
-    """So validation sets, whose last batch is padded, keep their columns up to that batch."""
+def of_many(function: Any) -> Any:
+    """Return a function of many samples, as ``Dataset.filter`` knows it."""
+    function.batched = True
+    return function
+
+
+def sample_kinds(loader: Any) -> dict[int, bool]:
+    """Return for each step of an epoch whether its samples are columns after all operations."""
+    plan = loader._plan
+    found = loader._opened_data.transformed_samples(plan, loader.rows, range(plan.steps))
+    kinds = [(step, getattr(one.samples, "columns", None) is not None) for one in found for step in one.steps]
+    assert [step for step, _ in kinds] == list(range(plan.steps))
+    return dict(kinds)
+
+
+def test_steps_with_padding_stay_columns(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(f'{{"id": {row}}}\n' for row in range(203)))
     loader = Dataset.jsonl(tmp_path, shuffle=False).batch(20, streams=1).loader(rank=0, size=1, prefetch=0)
-    found = [
-        (one.steps, isinstance(one.samples, SampleColumns))
-        for one in loader._opened_data.transformed_samples(loader._plan, loader.rows, range(loader._plan.steps))
-    ]
-    assert [step for steps, _ in found for step in steps] == list(range(11))
-    assert [list(steps) for steps, is_columns in found if not is_columns] == [[10]]
+    assert set(sample_kinds(loader).values()) == {True}
     batches = list(loader)
     assert [batch["id"].dtype for batch in batches] == [np.int64] * 11
     assert [row for batch in batches for row in batch["id"][batch.mask].tolist()] == list(range(203))
     assert batches[-1].mask.tolist() == [True] * 3 + [False] * 17
+
+
+def test_padding_that_workers_return_is_not_bad(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"id": {row}}}\n' for row in range(203)))
+    loader = Dataset.jsonl(tmp_path).map(dict, workers=1).batch(20).loader(rank=0, size=1)
+    assert sum(int((~batch.mask).sum()) for batch in itertools.islice(loader, len(loader))) == 17
+    assert loader.audit().bad == 0
+    loader.close()
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_masked_samples_leave_the_others_in_columns(kind: str, tmp_path: Path) -> None:
+    """Of a filter, of a map that raises, and of both; the rows have the values of masked rows."""
+
+    def fails(samples: Any) -> Any:
+        if 501 in samples["id"]:
+            raise ValueError("not this")
+        return {"id": samples["id"], "text": samples["text"], "double": 2 * np.asarray(samples["id"])}
+
+    plain = getattr(Dataset, kind)(files_of(tmp_path, kind, DOCUMENTS), **options(kind))
+    numbers = {
+        place: number
+        for batch in plain.batch(24).loader(rank=0, size=1)
+        for place, number in zip(batch.ids.tolist(), batch["id"].tolist(), strict=True)
+    }
+    data = plain.filter(of_many(lambda samples: np.asarray(samples["id"]) % 50 != 7))
+    data = data.map(fails, batched=True, on_error="mask").filter(of_many(lambda samples: samples["id"] != 900))
+    loader = data.batch(24).loader(rank=0, size=1, prefetch=0)
+    assert set(sample_kinds(loader).values()) == {True}
+    expected = {row for row in range(len(DOCUMENTS)) if row % 50 != 7 and row not in (501, 900)}
+    seen, columns = set(), ("id", "text", "double")
+    for batch in itertools.islice(loader, len(loader)):
+        for place, good, *values in zip(batch.ids.tolist(), batch.mask, *map(batch.get, columns), strict=True):
+            row = numbers[place]
+            assert values == ([row, f"text {row}", 2 * row] if good else [0, "", 0])
+            seen |= {row} if good else set()
+        assert batch["id"].dtype == batch["double"].dtype == np.int64
+    assert seen == expected
+    assert loader.audit().bad == 1  # a sample that a filter leaves out is not bad
+
+
+def test_a_filter_leaves_out_values_of_another_type(tmp_path: Path) -> None:
+    """Their columns would not fit the others."""
+    lines = [{"n": "x" if row % 9 == 4 else row} for row in range(300)]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    data = Dataset.jsonl(tmp_path, shuffle=False)
+    data = data.filter(of_many(lambda samples: [type(one) is int for one in samples["n"]]))
+    loader = data.batch(10, streams=1).loader(rank=0, size=1)
+    found = [(batch["n"].dtype, batch["n"][batch.mask].tolist()) for batch in loader]
+    assert {dtype for dtype, _ in found} == {np.dtype(np.int64)}
+    assert [one for _, some in found for one in some] == [row for row in range(300) if row % 9 != 4]
+
+
+def test_a_line_that_is_no_json_leaves_other_steps_in_columns(tmp_path: Path) -> None:
+    """Its block has no columns; a step without samples of that block has."""
+    lines = [f'{{"id": {row}}}' for row in range(400)]
+    lines[123] = "{"
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    loader = Dataset.jsonl(tmp_path, block_bytes=100, shuffle=False).batch(10, streams=1).loader(rank=0, size=1)
+    others = [step for step, is_columns in sample_kinds(loader).items() if not is_columns]
+    assert others == [11, 12]
+    batches = itertools.islice(loader, len(loader))
+    ids = [row for batch in batches for row in batch["id"][batch.mask].tolist()]
+    assert ids == [row for row in range(400) if row != 123]
+    assert loader.audit().bad == 1
+
+
+def test_a_function_that_changes_dicts_and_raises_changes_them_once(tmp_path: Path) -> None:
+    """It is called again for the samples for which it does not raise."""
+
+    def change(samples: Any) -> Any:
+        for sample in samples:
+            sample["id"] += 1000
+            if sample["id"] == 1500:
+                raise ValueError("not this")
+        return samples
+
+    data = Dataset.jsonl(files_of(tmp_path, "jsonl", DOCUMENTS), block_bytes=600)
+    for first in (data, data.map(dict)):
+        loader = first.map(change, batched=True, on_error="mask").batch(24).loader(rank=0, size=1)
+        found = [number for batch in loader for number in batch["id"][batch.mask].tolist()]
+        assert sorted(found) == [row for row in range(1000, 1997) if row != 1500]
 
 
 def test_windows_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

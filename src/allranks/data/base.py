@@ -30,6 +30,15 @@ class BadSample:
     filtered: bool = False
 
 
+def find_bad_samples(samples: Sequence[Any]) -> Mapping[int, BadSample]:
+    """Return the samples that cannot be used, by position. No dicts are made of columns."""
+    if isinstance(samples, SampleColumns) and samples.columns is not None:
+        return samples.bad
+    if BadSample not in set(map(type, samples)):
+        return {}
+    return {at: sample for at, sample in enumerate(samples) if isinstance(sample, BadSample)}
+
+
 class SampleTransform(Protocol):
     """An object that transforms samples. Each result has the same position in the list as its sample."""
 

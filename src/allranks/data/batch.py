@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import BadSample
+from allranks.data.base import find_bad_samples
 from allranks.data.detect import import_adapter
 from allranks.data.sample_columns import AnyColumn, Column, SampleColumns, is_lazy, values_of
 from allranks.errors import DataError
@@ -104,15 +104,12 @@ class BatchCollator:
         self, samples: Sequence[Any], ids: NDArray[np.int64]
     ) -> tuple[dict[str, AnyColumn], NDArray[np.bool_]]:
         """Return the columns of samples, and their mask. Raises DataError if samples differ in columns or types."""
+        good = np.ones(len(samples), np.bool_)
+        good[[*find_bad_samples(samples)]] = False
         given = samples.columns if isinstance(samples, SampleColumns) else None
         if given is not None and given.keys() == self._blank.keys():
-            return self._complete_columns(given, ids), np.ones(len(samples), np.bool_)
+            return self._complete_columns(given, ids, np.flatnonzero(~good)), good
         kinds = set(map(type, samples))
-        good = (
-            np.array([not isinstance(sample, BadSample) for sample in samples])
-            if BadSample in kinds
-            else np.ones(len(samples), np.bool_)
-        )
         if not self._blank:
             at = int(good.argmax())
             first = sample_columns(samples[at] if good.any() else self._example())
@@ -131,13 +128,20 @@ class BatchCollator:
         except KeyError:
             raise self._other_columns(rows, ids) from None
 
-    def _complete_columns(self, given: dict[str, AnyColumn], ids: NDArray[np.int64]) -> dict[str, AnyColumn]:
-        """Return the columns of samples that are columns already. Arrays of the right type are not copied."""
+    def _complete_columns(
+        self, given: dict[str, AnyColumn], ids: NDArray[np.int64], masked: NDArray[np.int64]
+    ) -> dict[str, AnyColumn]:
+        """Return the columns of samples that are columns already, with placeholders in the ``masked`` rows.
+
+        Arrays of the right type are not copied if no row is masked.
+        """
         found: dict[str, AnyColumn] = {}
         for name, blank in self._blank.items():
             column = given[name]
             if is_lazy(column) and isinstance(blank, np.ndarray) and (array := column.to_array()) is not None:
                 column = array
+            if len(masked):
+                column = _fill_rows(column, masked, blank)
             like = _is_like(blank, column)
             found[name] = column if like else self._make_column(name, values_of(column), ids)
         return found
@@ -210,6 +214,18 @@ def _is_like(blank: Any, column: AnyColumn) -> bool:
     if isinstance(blank, np.ndarray):
         return bool(blank.shape == column.shape[1:] and blank.dtype == column.dtype)
     return column.ndim == 1 and bool(_DTYPES.get(type(blank)) == column.dtype)
+
+
+def _fill_rows(column: AnyColumn, rows: NDArray[np.int64], blank: Any) -> Column:
+    """Return a copy of a column, with this placeholder in some rows."""
+    if isinstance(column, np.ndarray) and _is_like(blank, column):
+        array = column.copy()
+        array[rows] = blank
+        return array
+    values = list(values_of(column))
+    for row in rows.tolist():
+        values[row] = blank
+    return values
 
 
 def _is_int64(value: int) -> bool:

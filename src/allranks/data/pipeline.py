@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from allranks.data.base import BadSample
+from allranks.data.base import find_bad_samples
 from allranks.data.batch import Batch, BatchCollator
 from allranks.data.ledger import SampleSum, sums_of_batches
 from allranks.data.plan import SamplePlan
@@ -79,13 +79,12 @@ def collate_samples(sample_groups: Iterable[StepSamples], collator: BatchCollato
     """Yield the columns of each group of samples."""
     for one in sample_groups:
         columns, mask = collator.make_columns(one.samples, one.ids.ravel())
-        bad = _count_bad(one) if not mask.all() else [0] * len(one.steps)
         yield StepColumns(
             one.steps,
             columns,
             mask,
             one.ids,
-            [SampleSum(*each) for each in zip(*sums_of_batches(one.ids), bad, strict=True)],
+            [SampleSum(*each) for each in zip(*sums_of_batches(one.ids), _count_bad(one), strict=True)],
         )
 
 
@@ -111,6 +110,7 @@ def make_batches(step_columns: Iterable[StepColumns], plan: SamplePlan, rows: Se
 
 def _count_bad(one: StepSamples) -> list[int]:
     """Return, for every step, how many samples could not be used; padding and filtered samples do not count."""
-    bad = [isinstance(sample, BadSample) and not sample.filtered and sample is not PADDING for sample in one.samples]
-    counts: list[int] = np.array(bad).reshape(one.ids.shape).sum(axis=1).tolist()
+    counts, rows = [0] * len(one.steps), one.ids.shape[1]
+    for at, sample in find_bad_samples(one.samples).items():
+        counts[at // rows] += not sample.filtered and sample != PADDING
     return counts

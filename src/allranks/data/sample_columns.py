@@ -152,11 +152,14 @@ class SampleColumns(Sequence[Any]):
     ``samples["name"]`` is a column: an array, or a list of values. It is also a sequence of samples: ``len(samples)``,
     ``samples[0]``, ``for sample in samples``. The dicts are made when the first of them is needed, and kept. From
     then on, changes of the dicts count, and columns are made of them.
+
+    ``bad`` has the samples that cannot be used, by position. The columns have any value there. A function of the user
+    never gets bad samples.
     """
 
-    def __init__(self, columns: Mapping[str, AnyColumn], count: int) -> None:
+    def __init__(self, columns: Mapping[str, AnyColumn], count: int, bad: Mapping[int, Any] | None = None) -> None:
         self._columns: dict[str, AnyColumn] | None = dict(columns)
-        self._count = count
+        self._count, self._bad = count, bad or {}
         self._samples: list[Any] = []
 
     @classmethod
@@ -170,6 +173,17 @@ class SampleColumns(Sequence[Any]):
     def columns(self) -> dict[str, AnyColumn] | None:
         """The columns; None after dicts were made of them."""
         return self._columns
+
+    @property
+    def bad(self) -> Mapping[int, Any]:
+        """The bad samples that are not in dicts, by position."""
+        return {} if self._columns is None else self._bad
+
+    def copy(self) -> SampleColumns:
+        """Return the same samples; a change of their dicts changes no dict of these."""
+        if self._columns is None:
+            return SampleColumns.from_samples([dict(sample) for sample in self._samples])
+        return SampleColumns(self._columns, self._count, self._bad)
 
     def __len__(self) -> int:
         return self._count
@@ -190,8 +204,9 @@ class SampleColumns(Sequence[Any]):
                 column = columns[key] = column.tolist()
             return column
         if isinstance(key, slice) and columns is not None:
-            count = len(range(self._count)[key])
-            return SampleColumns({name: column[key] for name, column in columns.items()}, count)
+            here = range(self._count)[key]
+            bad = {here.index(at): sample for at, sample in self._bad.items() if at in here}
+            return SampleColumns({name: column[key] for name, column in columns.items()}, len(here), bad)
         found = self._all_samples()[key]
         return SampleColumns.from_samples(found) if isinstance(key, slice) else found
 
@@ -204,5 +219,43 @@ class SampleColumns(Sequence[Any]):
             names = tuple(columns)
             rows = zip(*map(values_of, columns.values()), strict=True) if names else ((),) * self._count
             self._samples = [dict(zip(names, row, strict=True)) for row in rows]
+            for at, sample in self._bad.items():
+                self._samples[at] = sample
             self._columns = None
         return self._samples
+
+
+def select_samples(samples: Sequence[Any], rows: Ids) -> Sequence[Any]:
+    """Return the samples at these ascending rows, as columns if they are columns."""
+    if len(rows) == len(samples):
+        return samples
+    if isinstance(samples, SampleColumns) and samples.columns is not None:
+        bad = {at: samples.bad[row] for at, row in enumerate(rows.tolist()) if row in samples.bad}
+        return SampleColumns({name: take_rows(one, rows) for name, one in samples.columns.items()}, len(rows), bad)
+    chosen = [samples[row] for row in rows.tolist()]
+    return SampleColumns.from_samples(chosen) if isinstance(samples, SampleColumns) else chosen
+
+
+def replace_samples(samples: Sequence[Any], bad: Mapping[int, Any]) -> Sequence[Any]:
+    """Return the samples, with bad ones at the positions of ``bad``. Columns are not copied."""
+    if isinstance(samples, SampleColumns) and samples.columns is not None:
+        return SampleColumns(samples.columns, len(samples), {**samples.bad, **bad})
+    found = list(samples)
+    for at, one in bad.items():
+        found[at] = one
+    return found
+
+
+def insert_samples(samples: Sequence[Any], rows: Ids, bad: Mapping[int, Any]) -> Sequence[Any]:
+    """Return ``samples[i]`` at the position ``rows[i]``, and bad ones at all others, the positions of ``bad``."""
+    if not bad:
+        return samples
+    if not len(samples):
+        return [bad[at] for at in range(len(bad))]
+    source = np.zeros(len(samples) + len(bad), np.int64)
+    source[rows] = np.arange(len(samples))
+    if isinstance(samples, SampleColumns) and samples.columns is not None:
+        columns = {name: take_rows(one, source) for name, one in samples.columns.items()}
+        inner = {int(rows[at]): one for at, one in samples.bad.items()}
+        return SampleColumns(columns, len(source), {**bad, **inner})
+    return replace_samples([samples[at] for at in source.tolist()], bad)

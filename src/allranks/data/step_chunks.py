@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.base import BadSample, BlockRows, RowGatherer, gatherer_of
 from allranks.data.plan import SamplePlan, streams_of
-from allranks.data.sample_columns import SampleColumns
+from allranks.data.sample_columns import SampleColumns, insert_samples
 
 PADDING = BadSample("padding behind the last sample")
 
@@ -65,19 +65,34 @@ class SampleDecoder:
     def decode_samples(self, keys: Ids, positions: Ids) -> Sequence[Any]:
         """Return the samples at these positions, PADDING if a key is -1; the arrays have one dimension.
 
-        They are SampleColumns if all of them can be decoded as columns, and a list otherwise.
+        They are SampleColumns if all but the padding can be decoded as columns, and a list otherwise.
         """
-        if len(self._kinds) == 1 and keys.min(initial=0) >= 0:
-            ((gatherer, blocks),) = self._kinds.items()
-            columns = gather_columns(gatherer, blocks, keys, positions)
-            return _gather_samples(gatherer, blocks, keys, positions) if columns is None else columns
+        kinds = [(one, np.flatnonzero(self._are_of(keys, one))) for one in self._kinds]
+        kinds = [(one, here) for one, here in kinds if len(here)]
+        if len(kinds) == 1:
+            ((gatherer, here),) = kinds
+            columns = gather_columns(gatherer, self._kinds[gatherer], keys[here], positions[here])
+            if columns is not None:
+                return insert_samples(columns, here, dict.fromkeys(np.flatnonzero(keys < 0).tolist(), PADDING))
         found: list[Any] = [PADDING] * len(keys)
-        for gatherer, blocks in self._kinds.items():
-            here = np.flatnonzero(np.isin(keys, list(blocks)))
+        for gatherer, here in kinds:
+            blocks = self._kinds[gatherer]
             some = _gather_samples(gatherer, blocks, keys[here], positions[here])
             for place, sample in zip(here.tolist(), some, strict=True):
                 found[place] = sample
         return found
+
+    def find_column_steps(self, keys: Ids) -> NDArray[np.bool_]:
+        """Return for each step (a row of ``keys``) whether its samples can be decoded as columns, or are padding."""
+        found: NDArray[np.bool_] = keys < 0
+        for gatherer in self._kinds:
+            if hasattr(gatherer, "gather_columns"):
+                found |= self._are_of(keys, gatherer)
+        return cast(NDArray[np.bool_], found.all(axis=1))
+
+    def _are_of(self, keys: Ids, gatherer: RowGatherer | None) -> NDArray[np.bool_]:
+        """Return for each key whether its block has this decoder."""
+        return keys >= 0 if len(self._kinds) == 1 else np.isin(keys, list(self._kinds[gatherer]))
 
 
 def gather_columns(
@@ -193,20 +208,14 @@ def decode_chunks(located_chunks: Iterable[StepChunk], *, workers: int, sample_b
         decoder = SampleDecoder(found.blocks)
         rows = found.ids.shape[1]
         many = max(at_once // rows, 1) if decoder.any_order and not decoder.holds_values else len(chunk.steps)
-        for here in _cut_steps(_count_full_steps(found.keys), len(chunk.steps), many):
+        for here in _cut_steps(decoder.find_column_steps(found.keys), many):
             samples = decoder.decode_samples(found.keys[here].ravel(), found.positions[here].ravel())
             yield StepSamples(chunk.steps[here], samples, found.ids[here])
 
 
-def _count_full_steps(keys: Ids) -> int:
-    """Return how many steps come before the first one with padding, which cannot be decoded as columns."""
-    padded = np.flatnonzero((keys < 0).any(axis=1))
-    return int(padded[0]) if len(padded) else len(keys)
-
-
-def _cut_steps(full: int, steps: int, many: int) -> Iterator[slice]:
-    """Yield slices of ``many`` steps or less; the first ``full`` steps are not in one with the others."""
-    for begin, end in ((0, full), (full, steps)):
+def _cut_steps(in_columns: NDArray[np.bool_], many: int) -> Iterator[slice]:
+    """Yield slices of ``many`` steps or less, in order. Steps in columns are not in one slice with others."""
+    for begin, end in pairwise([0, *(np.flatnonzero(np.diff(in_columns)) + 1).tolist(), len(in_columns)]):
         yield from (slice(at, min(at + many, end)) for at in range(begin, end, many))
 
 

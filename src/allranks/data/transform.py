@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data import order
-from allranks.data.base import BadSample
-from allranks.data.sample_columns import SampleColumns
+from allranks.data.base import BadSample, find_bad_samples
+from allranks.data.sample_columns import SampleColumns, insert_samples, replace_samples, select_samples
 from allranks.errors import DataError
 from allranks.failure import message_of, text_of
 
@@ -85,18 +85,12 @@ class TransformChain:
         """
         if not self.operations:
             return samples
-        done: Sequence[Any] = samples if isinstance(samples, SampleColumns) else list(samples)
-        names = ids.tolist()
+        done: Sequence[Any] = samples
         for number, operation in enumerate(self.operations):
-            turn = _OperationRun(operation, (int(self.seed), int(epoch)), number)
-            if isinstance(done, SampleColumns) and operation.takes_many:
-                done = turn.apply_to_columns(done, names)
-                continue
-            done = done if isinstance(done, list) else list(done)
-            live = [at for at, sample in enumerate(done) if not isinstance(sample, BadSample)]
-            results = turn.apply_to_all([done[at] for at in live], [names[at] for at in live])
-            for at, result in zip(live, results, strict=True):
-                done[at] = result
+            run = _OperationRun(operation, (int(self.seed), int(epoch)), number)
+            bad = find_bad_samples(done)
+            rows = np.setdiff1d(np.arange(len(done)), [*bad]) if bad else np.arange(len(done))
+            done = insert_samples(run.apply(select_samples(done, rows), ids[rows].tolist()), rows, bad)
         return done
 
 
@@ -113,7 +107,7 @@ class MixedChain:
 
     def apply(self, samples: Sequence[Any], ids: NDArray[np.int64], epoch: int) -> Sequence[Any]:
         """Return the samples with these ids after all operations, in the same positions."""
-        done = list(samples)
+        done = list(samples) if any(chain.operations for chain in self.chains) else []
         part = np.searchsorted(self.bases, ids, side="right") - 1
         for number, chain in enumerate(self.chains):
             places = np.flatnonzero(part == number)
@@ -121,7 +115,7 @@ class MixedChain:
                 results = chain.apply([done[at] for at in places], ids[places] - self.bases[number], epoch)
                 for at, result in zip(places.tolist(), results, strict=True):
                     done[at] = result
-        return self.common.apply(done, ids, epoch)
+        return self.common.apply(done or samples, ids, epoch)
 
 
 def _columns_of_results(results: Mapping[str, Any], count: int) -> SampleColumns:
@@ -145,17 +139,13 @@ class _OperationRun:
     seed: tuple[int, int]
     number: int
 
-    def apply_to_all(self, samples: list[Any], ids: list[int]) -> list[Any]:
+    def apply(self, samples: Sequence[Any], ids: list[int]) -> Sequence[Any]:
+        """Return the samples, none of which is bad, after the operation."""
         if not self.operation.takes_many:
             return [self._apply_to_one(sample, name) for sample, name in zip(samples, ids, strict=True)]
-        if not samples:
-            return []
-        as_columns = set(map(type, samples)) == {dict}
-        return list(self._apply_to_batch(SampleColumns.from_samples(samples) if as_columns else samples, ids))
-
-    def apply_to_columns(self, samples: SampleColumns, ids: list[int]) -> Sequence[Any]:
-        """Return the samples, in columns, after an operation that takes many."""
-        return self._apply_to_batch(samples, ids) if len(samples) else samples
+        if not isinstance(samples, SampleColumns) and set(map(type, samples)) == {dict}:
+            samples = SampleColumns.from_samples(list(samples))
+        return self._apply_to_batch(samples, ids)
 
     def _apply_to_one(self, sample: Any, name: int) -> Any:
         operation = self.operation
@@ -166,23 +156,39 @@ class _OperationRun:
             return self._handle_failure(error, name)
 
     def _apply_to_batch(self, samples: Sequence[Any], ids: list[int]) -> Sequence[Any]:
-        """Call the function once for all samples; if that raises, once for each sample, to find the one that fails."""
+        """Call the function for all samples; if that raises, find the samples for which it does, and leave them out."""
+        if not len(samples):
+            return samples
         try:
             return self._call_function(samples, ids)
         except Exception as error:
-            if len(samples) == 1:
-                return [self._handle_failure(error, ids[0])]
-            found = [self._apply_to_batch(samples[at : at + 1], [name])[0] for at, name in enumerate(ids)]
-            if not any(isinstance(one, BadSample) and not one.filtered for one in found):
-                raise self._error(
-                    error, f"{len(ids)} samples together (from {ids[0]} on), and for none alone"
-                ) from error
-            return found
+            failed = self._find_failed(samples, ids, error)
+            if not failed:
+                where = f"{len(ids)} samples together (from {ids[0]} on), and for none alone"
+                raise self._error(error, where) from error
+        rows = np.setdiff1d(np.arange(len(ids)), [*failed])
+        others = self._apply_to_batch(select_samples(samples, rows), [ids[row] for row in rows.tolist()])
+        return insert_samples(others, rows, failed)
+
+    def _find_failed(self, samples: Sequence[Any], ids: list[int], error: Exception) -> dict[int, BadSample]:
+        """Return the samples for which the function raises, by position. It raised ``error`` for all of them."""
+        if len(samples) == 1:
+            return {0: self._handle_failure(error, ids[0])}
+        failed: dict[int, BadSample] = {}
+        middle = len(samples) // 2
+        for begin, half in ((0, slice(None, middle)), (middle, slice(middle, None))):
+            try:
+                self._call_function(samples[half], ids[half])
+            except Exception as of_half:
+                found = self._find_failed(samples[half], ids[half], of_half)
+                failed |= {begin + at: one for at, one in found.items()}
+        return failed
 
     def _call_function(self, samples: Sequence[Any], ids: list[int]) -> Sequence[Any]:
         operation = self.operation
         generators = ([self._generator(name) for name in ids],) if operation.random else ()
-        results = operation.fn(samples, *generators)
+        given = samples.copy() if isinstance(samples, SampleColumns) else list(samples)  # it may change them, and raise
+        results = operation.fn(given, *generators)
         if isinstance(results, Mapping):
             return _columns_of_results(results, len(samples))
         if len(results) != len(samples):
@@ -191,10 +197,9 @@ class _OperationRun:
                 "result per sample"
             )
         if isinstance(operation, MapOperation):
-            return samples if results is samples else list(results)
-        if isinstance(samples, SampleColumns) and all(results):
-            return samples
-        return [operation.value_after(sample, result) for sample, result in zip(samples, results, strict=True)]
+            return given if results is given else list(results)
+        bad = {at: operation.value_after(None, kept) for at, kept in enumerate(results) if not kept}
+        return replace_samples(given, bad) if bad else given
 
     def _generator(self, name: int) -> np.random.Generator:
         return order.generator(order.make_key("augment", *self.seed, name, self.number))
