@@ -176,7 +176,7 @@ def _followed(
 
     The longest is left out first; after `MOST_LEFT_OUT` of them, all are.
     """
-    facts = Facts(sources, Lines(sources, files))
+    facts = Facts(sources, Lines(sources, files), files)
     rest, left_out = dict(files), dict[str, Finding]()
     while rest:
         try:

@@ -10,7 +10,7 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import RANK_KINDS, function_called, origins, reached, values
-from allranks.check.tree.shares import unshared
+from allranks.check.tree.shares import ordered_without_rank, unshared
 from allranks.check.tree.syntax import (
     asks_rank,
     bases_of,
@@ -26,13 +26,15 @@ from allranks.check.tree.syntax import (
     tail_of,
 )
 from allranks.check.tree.words import mentions, says
-from allranks.findings import Finding
+from allranks.findings import Finding, Note
 
 _WHOLE = "every process loads the whole data set: the loader has no distributed sampler"
 _BY_WORKER = "the data is split among the workers of a loader, and every process reads all of it"
+_BLIND = "this orders data for one of several processes, and its rank decides nothing: all of them read the same rows"
 _DIVIDES = RANK_KINDS | {"size"}
 _OF_RANK = ("rank", "world", "process_index", "replica", "shard_id", "node")
 _STREAM = "Divide by rank first, then by worker: worker + rank * workers, of world * workers parts."
+_BY_RANK = "Let the rank decide which rows of the order are read: order[rank::world]."
 _WRAPS = ("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "DistributedOptimizer")
 # A program that says one of these has thought about who reads what, or leaves it to a library.
 _SPLITS = (
@@ -51,7 +53,8 @@ class DatasetNotSharded(LocalRule):
     - it is not prepared as others are
     - its batch size is the share of one process, and its data is not
 
-    Also a stream that is divided among the workers of a loader (`get_worker_info`), and not among the processes.
+    Also a stream that is divided among the workers of a loader (`get_worker_info`), and not among the processes; and a
+    reader that shuffles for one of several processes, and never uses its rank.
 
     ## Why is this bad
     Every process reads the whole data set in an epoch.
@@ -71,8 +74,8 @@ class DatasetNotSharded(LocalRule):
     code, name, severity, row = "AR301", "dataset-not-sharded", "error", "data"
     cluster = "Every process reads the whole data set: N processes do the work of one."
     advice = "Give the loader sampler=DistributedSampler(dataset), and call set_epoch in the loop."
-    words = ("DataLoader", "get_worker_info")
-    nodes = (ast.Call,)
+    words = ("DataLoader", "get_worker_info", "permutation", "randperm", "shuffle")
+    nodes = (ast.Call, ast.ClassDef, ast.FunctionDef)
     calls = (*load().signs["loaders"], "get_worker_info")
     bad = (
         Example(
@@ -116,6 +119,11 @@ for batch in DataLoader([], batch_size=8):
         return not file.is_test
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
+        if isinstance(node, ast.ClassDef) or (isinstance(node, ast.FunctionDef) and class_of(node, file) is None):
+            if where := ordered_without_rank(node, file):
+                notes = [Note("these are read", file.place(at)) for at in where[1:]]
+                yield self.finding(file.place(where[0]), file.symbol(where[0]), _BLIND, advice=_BY_RANK, notes=notes)
+            return
         if isinstance(node, ast.Call) and tail_of(node) == "get_worker_info":
             if _is_split_by_worker_only(node, file):
                 yield self.local(file, node, _BY_WORKER, advice=_STREAM)
@@ -145,7 +153,7 @@ for batch in DataLoader([], batch_size=8):
         looks = says(file.path, "one_process") or (function is not None and says(function.name, "held_out"))
         if any(mentions(one, "held_out") for one in named) or looks:
             return
-        what = unshared(node, file) if any(word in file.text for word in _SPLITS) else _WHOLE
+        what = unshared(node, file) if file.says(*_SPLITS) else _WHOLE
         if what:
             yield self.local(file, node, what)
 

@@ -38,9 +38,8 @@ class MissingSetEpoch(LocalRule):
     is worse.
 
     ## Known problems
-    A `set_epoch` anywhere in the files of the program hides the fault (in all files, where a registry makes objects
-    by name). A program with one epoch loses nothing. If a
-    setting decides whether the sampler shuffles, confidence is low.
+    A `set_epoch` anywhere in the code of the program hides the fault (in all files, where a registry makes objects by
+    name). A program with one epoch loses nothing. If a setting decides whether the sampler shuffles, confidence is low.
 
     ## Use instead
     `sampler.set_epoch(epoch)` at the start of each epoch.
@@ -97,7 +96,7 @@ def train(train_set, test_set, model):
     )
 
     def applies(self, file: File) -> bool:
-        return not file.is_test and "set_epoch" not in file.text
+        return not file.is_test and not file.says("set_epoch")
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call) or name_of(node, file) not in SAMPLERS or has_stars(node):
@@ -118,7 +117,7 @@ def train(train_set, test_set, model):
         if facts.says(path, "set_epoch(", "set_sampler_epoch", *_LEADERS):
             return False
         by_name = facts.says(path, ".build(", "import_module(", "instantiate(")
-        if by_name and any(".set_epoch(" in line for lines in facts.lines.values() for line in lines):
+        if by_name and facts.anywhere(".set_epoch("):
             return False
         if facts.says(path, *_LEARNS):
             return facts.says(path, "epoch")

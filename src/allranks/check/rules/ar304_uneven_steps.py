@@ -131,7 +131,7 @@ def train(train_step, state, source):
 def _around(node: ast.AST, file: File) -> str:
     """Return the text of the class around a node, or of its function; else of the file."""
     scope = class_of(node, file) or function_of(node, file)
-    return "\n".join(file.lines[scope.lineno - 1 : scope.end_lineno]) if scope is not None else file.text
+    return file.code_in(scope)
 
 
 def _is_evened(split: Split, file: File) -> bool:
@@ -151,12 +151,8 @@ def _last_batch(call: ast.Call, file: File) -> str:
     if tail_of(call) == "DataLoader" and call.args and tail_of(call.args[0]).endswith("buffer"):
         last = keyword(call, "drop_last")
         return "" if last is not None and not is_constant(last, False) else _OF_BUFFER
-    if (
-        tail_of(call) in ("batch", "padded_batch")
-        and isinstance(call.func, ast.Attribute)
-        and "tensorflow" in file.text
-    ):
-        divides = any(word in file.text for word in ("pmap", "device_count", "make_array_from_process_local_data"))
+    if tail_of(call) in ("batch", "padded_batch") and isinstance(call.func, ast.Attribute) and file.says("tensorflow"):
+        divides = file.says("pmap", "device_count", "make_array_from_process_local_data")
         return _OF_DEVICES if divides and keyword(call, "drop_remainder") is None and len(call.args) < 2 else ""
     return ""
 

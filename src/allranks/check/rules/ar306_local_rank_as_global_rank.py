@@ -145,9 +145,7 @@ def _is_kept_as_rank(assign: ast.Assign, file: File) -> bool:
     name = target.slice.value if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) else ""
     if (name or tail_of(target)) not in ("rank", "RANK", "global_rank", "world_rank"):
         return False
-    asks = any(word in file.text for word in _SIZES_OF_JOB) and (
-        tail_of(target) != "rank" or "global_rank" not in file.text
-    )
+    asks = file.says(*_SIZES_OF_JOB) and (tail_of(target) != "rank" or not file.says("global_rank"))
     return origins(assign.value, file) == {"local"} and asks and "else" not in ast.unparse(assign.value)
 
 
@@ -163,7 +161,7 @@ def _seed_of(node: ast.AST) -> ast.expr | None:
 def _is_joined_here(call: ast.Call, file: File) -> bool:
     """Whether its function has the processes join on this host: those of another one would never come."""
     function = function_of(call, file)
-    text = "\n".join(file.lines[function.lineno : function.end_lineno]) if function is not None else ""
+    text = file.code_in(function) if function is not None else ""
     return "MASTER_ADDR" in text and ("localhost" in text or "127.0.0.1" in text)
 
 

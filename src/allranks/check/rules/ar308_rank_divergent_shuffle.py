@@ -132,7 +132,7 @@ sampler = DistributedSampler(mine, seed=1234)
     def confirm(self, finding: Finding, program: Program) -> bool:
         """Whether a program deals out what the file orders, and sets no seed."""
         path, facts = finding.place.path, program.facts
-        lines = (line for one in facts.around(path) for line in facts.lines[one])
+        lines = facts.code(path)
         seeds = (
             [line for line in lines if any(word in line for word in _SEEDS)] if _BY_ITSELF in finding.message else []
         )

@@ -31,7 +31,6 @@ from allranks.findings import Finding, Note
 _LOGGED = "the value of this process' part is logged as that of all data"
 _STEPS = ("validation_step", "test_step", "on_validation_epoch_end", "validation_epoch_end", "test_epoch_end")
 _ELSEWHERE = ", which other files divide"
-_DEALS = ("DistributedSampler", "prepare(", "setup_dataloaders")
 _REDUCES = ("all_reduce(", "all_gather", "gather_for_metrics", "reduce_", "allreduce", ".reduce(", "gather(")
 _MEANS = ("mean", "average", "sum", "accuracy_score", "f1_score", "roc_auc_score", "stack", "cat", "concatenate")
 
@@ -154,15 +153,8 @@ pl.Trainer(devices=8, strategy="ddp").fit(Model())
         """Whether what Lightning logs is logged by several processes."""
         path, facts = finding.place.path, program.facts
         if finding.message.endswith(_ELSEWHERE):
-            lines = (line for one in facts.around(path) for line in facts.lines[one])
-            return any(map(_deals, lines)) and not facts.says(path, *_REDUCES)
+            return any(map(deals_held_out, facts.files(path))) and not facts.says(path, *_REDUCES)
         return finding.message != _LOGGED or path in facts.by_trainer
-
-
-def _deals(line: str) -> bool:
-    """Whether a line divides held-out data: a sampler in order, or one that is named so."""
-    dealt = next((line.partition(word)[2] for word in _DEALS if word in line), "")
-    return "shuffle=False" in dealt or says(dealt, "held_out")
 
 
 def _is_unsynced(call: ast.AST, file: File) -> bool:
@@ -198,7 +190,7 @@ def _mean(function: ast.FunctionDef, file: File) -> ast.AST | None:
     """Return where a function makes one number of what a loop over held-out data, which the file divides, adds up."""
     if says(function.name, "trains"):
         return None
-    text = "\n".join(file.lines[function.lineno - 1 : function.end_lineno])
+    text = file.code_in(function)
     calls = calls_of(file).get(function.name, ())
     if "backward(" in text or _agrees(function) or any(rank_guard(c, file) for c in calls):
         return None

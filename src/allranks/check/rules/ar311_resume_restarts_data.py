@@ -91,7 +91,7 @@ def train(model, loader, path):
     )
 
     def applies(self, file: File) -> bool:
-        return not any(word in file.text for word in _THOUGHT)
+        return not file.says(*_THOUGHT)
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.For) or not (mentions(node.iter, "loader") or mentions(node.iter, "trains")):

@@ -92,7 +92,7 @@ def shape(params):
         scope = function_of(node, file)
         if scope is None or not _is_first_shard(node):
             return
-        text = "\n".join(file.lines[scope.lineno - 1 : scope.end_lineno])
+        text = file.code_in(scope)
         if any(word in text for word in _WHOLE):
             return
         if _is_saved(node, file, scope) or (_is_returned(node, file) and _is_saver(scope.name, file)):

@@ -104,10 +104,8 @@ def finetune(model, data, path, adapter):
         found = self.local(
             file, node, "load_state_dict(strict=False), and nothing checks which keys were not loaded", fix=fix
         )
-        trains = (distributed(file) or "lightning" in file.text) and any(
-            word in file.text for word in ("fit(", "backward(")
-        )
-        trains = trains and not any(word in file.text.lower() for word in ("adapter", "lora", "peft"))
+        trains = (distributed(file) or file.says("lightning")) and file.says("fit(", "backward(")
+        trains = trains and not any(word in file.code_in(None).lower() for word in ("adapter", "lora", "peft"))
         function = function_of(node, file)
         whole = mentions(call.args[0], "checkpoint") and not (
             function is not None and says(function.name, "one_process")

@@ -101,9 +101,8 @@ def resume(model, optimizer, path, pretrained):
     )
 
     def applies(self, file: File) -> bool:
-        text = file.text
         alone = says(file.path, "one_process", "held_out") and not says(file.path, "trains")
-        return not (file.is_test or alone or any(word in text for word in _ELSEWHERE))
+        return not (file.is_test or alone or file.says(*_ELSEWHERE))
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call) or name_of(node, file) != "torch.load" or not node.args or has_stars(node):
@@ -169,5 +168,5 @@ def _restores(load: ast.Call, file: File) -> bool:
 def _saves_from_cpu(file: File) -> bool:
     """Whether a function of the file brings to the CPU what it saves."""
     saving = {function_of(at, file) or at for at in calls_of(file).get("save", ()) if name_of(at, file) == "torch.save"}
-    texts = ("\n".join(file.lines[at.lineno - 1 : at.end_lineno]) for at in saving)
+    texts = (file.code_in(at) for at in saving)
     return any(word in text for text in texts for word in _TO_CPU)

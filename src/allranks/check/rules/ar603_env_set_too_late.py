@@ -81,17 +81,17 @@ print(jax.devices())
     )
 
     def applies(self, file: File) -> bool:
-        return not file.is_test and not any(word in file.text for word in _STARTS_OTHERS)
+        return not file.is_test and not file.says(*_STARTS_OTHERS)
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         name, why = _variable(node, file), ""
         reader: ast.AST | None = None
-        if name in NAMES["JAX_"] and name not in _TABLE["jax_at_joining"] and name.lower() not in file.text:
+        if name in NAMES["JAX_"] and name not in _TABLE["jax_at_joining"] and not file.says(name.lower()):
             reader, why = _import_above(node, file), "JAX reads it when it is imported"
         elif (read_by := _READ.get(name) or _READ.get(f"{name.partition('_')[0]}_*")) is not None:
             calls, why = read_by
             reader = earlier(node, file, lambda at: name_of(at, file) in calls)
-        if reader is not None and not ("host_platform_device_count" in file.text and name.startswith("JAX_PLATFORM")):
+        if reader is not None and not (file.says("host_platform_device_count") and name.startswith("JAX_PLATFORM")):
             notes = [Note("read here", file.place(reader))]
             what = f"{name} is set too late: {why}, above"
             yield self.finding(file.place(node), file.symbol(node), what, notes=notes)

@@ -16,7 +16,6 @@ from allranks.names.flags import nearest_flag as nearest_flag
 from allranks.names.flags import xla_flags
 from allranks.names.variables import EARLIER, MEANT, NAMES, PLUGINS, nearest_variable
 
-_FLAG = re.compile(r"--(xla_[a-z0-9_]+)")
 # Flags of libtpu are read where libtpu is; which ones there are is not published.
 _ELSEWHERE = ("xla_tpu_", "xla_jf_", "xla_vf_", "xla_sc_", "xla_latency_", "xla_enable_async_", "xla_lf_", "xla_msa_")
 _ABORTS = "XLA ends the process at an unknown flag, on every rank."
@@ -138,7 +137,7 @@ srun --export=ALL,NCCL_IB_DISABLE=1 python train.py
         for part in walk(value):
             if not isinstance(part, ast.Constant) or not isinstance(part.value, str):
                 continue
-            for flag in _FLAG.findall(part.value):
+            for flag in (word[2:].partition("=")[0] for word in part.value.split() if word.startswith("--xla_")):
                 if close := _other_flag(flag):
                     told = f"no jaxlib knows the flag --{flag}: did you mean --{close}?"
                     yield self.local(file, part, told, cluster=_ABORTS)
@@ -171,7 +170,7 @@ def _named(name: str, sources: Mapping[str, bytes]) -> bool:
 
 
 def _is_unknown(name: str, file: File) -> bool:
-    return _is_strange(name) and not (file.text.count(name) > 1 and _is_read(name, file))
+    return _is_strange(name) and not _is_read(name, file)
 
 
 def _is_strange(name: str) -> bool:
@@ -186,4 +185,4 @@ def _is_read(name: str, file: File) -> bool:
     """The file asks for the variable: it is the program's own."""
     quoted = rf"""["']{name}["']"""
     asked = rf"(getenv|environ\.get|environ\.pop)\(\s*{quoted}|{quoted}\s+(not\s+)?in\b|environ\[{quoted}\](?!\s*=[^=])"
-    return re.search(asked, file.text) is not None
+    return re.search(asked, file.code_in(None)) is not None

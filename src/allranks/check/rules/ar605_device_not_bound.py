@@ -137,11 +137,7 @@ model = DistributedDataParallel(torch.nn.Linear(2, 2).to(device))
             notes = [Note("the processes are joined here", file.place(node))]
             message = f"{tail_of(early)} is called before a GPU is bound to the process"
             yield self.finding(file.place(early), file.symbol(early), message, notes=notes)
-        elif (
-            name_of(node, file) == _JOIN
-            and not any(map(_binds, file.lines))
-            and not any(word in file.text for word in _BY_NUMBER)
-        ):
+        elif name_of(node, file) == _JOIN and not any(map(_binds, file.code)) and not file.says(*_BY_NUMBER):
             yield self.local(file, node, _UNBOUND)
 
     def confirm(self, finding: Finding, program: Program) -> bool:
@@ -150,7 +146,7 @@ model = DistributedDataParallel(torch.nn.Linear(2, 2).to(device))
         if finding.advice == _LOCAL_RANK:
             return not facts.one_host and (facts.several_nodes or facts.says(path, "LOCAL_RANK", "local_rank"))
         wraps = facts.says(path, "DistributedDataParallel", "DDP(", "__main__")
-        lines = (line for one in facts.around(path) for line in facts.lines[one])
+        lines = facts.code(path)
         return bool(finding.notes) or (wraps and not any(map(_binds, lines)))
 
 
@@ -189,7 +185,7 @@ def _first_by_rank(file: File) -> ast.AST | None:
 
 def _is_rank_in_job(number: ast.expr, file: File) -> bool:
     """Whether it is the rank in the job for certain, as it is, in a program that does not start its own processes."""
-    if any(word in file.text for word in _STARTS) or origins(number, file) != {"global"}:
+    if file.says(*_STARTS) or origins(number, file) != {"global"}:
         return False
     return not any(
         isinstance(at, ast.BinOp | ast.IfExp | ast.BoolOp) for one in reached(number, file) for at in walk(one)

@@ -100,13 +100,13 @@ x = jax.device_put(1.0, jax.local_devices()[0])
     )
 
     def applies(self, file: File) -> bool:
-        return not file.is_test and "jax" in file.text
+        return not file.is_test and file.says("jax")
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.Call) or rank_guard(node, file) is not None:
             return
         name, tail = name_of(node, file), tail_of(node)
-        meshed = any(word in file.text for word in _MESHES)
+        meshed = file.says(*_MESHES)
         if name in _PLACES:
             device = given(node, *_PLACES[name])
             if (

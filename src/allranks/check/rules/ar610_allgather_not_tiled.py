@@ -105,7 +105,7 @@ def _is_global(argument: ast.expr, file: File) -> bool:
 
 def _is_computed(argument: ast.expr, file: File) -> bool:
     """Whether something compiled for a mesh made it."""
-    if not any(word in file.text for word in ("Mesh", "mesh", "Sharding", "sharding")):
+    if not file.says("Mesh", "mesh", "Sharding", "sharding"):
         return False
     stored = values(argument, file) if isinstance(argument, ast.Name) else [argument]
     for made in stored:

@@ -13,8 +13,8 @@ from allranks.check.tree.draws import is_own
 from allranks.check.tree.keys import DRAWS, drawn_alike, is_shared
 from allranks.check.tree.mapped import MAPS
 from allranks.check.tree.origins import RANK_KINDS, origins
-from allranks.check.tree.syntax import arguments, function_of, keyword, name_of, own, tail_of
-from allranks.check.tree.words import says
+from allranks.check.tree.syntax import arguments, calls_of, function_of, keyword, name_of, own, tail_of, words_of
+from allranks.check.tree.words import parts, says
 from allranks.findings import Finding, Note
 
 _PER_HOST = ("flax.training.common_utils.shard_prng_key", "shard_prng_key")
@@ -32,14 +32,9 @@ _WORKERS = "the workers of every rank's loader draw the same random numbers"
 _ALIKE = "torch has the same seed on all ranks, and the training draws noise"
 _RANDOM = ("random.", "rand(", "randn", "Random", "augment", "Jitter", "shuffle")
 # Draws of a training step: noise, the time of a diffusion, windows of data.
-_NOISE = (
-    "randn_like(",
-    "add_noise(",
-    "q_sample(",
-    "randint(0, self.num_timesteps",
-    "randint(len(data",
-    "torch.randn(batch",
-)
+_NOISE = ("randn_like", "rand_like", "add_noise", "q_sample")
+_SIZED = ("torch.randn", "torch.rand", "torch.randint")
+_ROWS = frozenset({"batch", "bs", "bsz"})
 _SEVERAL = (
     "DistributedDataParallel",
     "DDP(",
@@ -133,7 +128,7 @@ def main(step, state, batch):
             alike = len(node.args) == 1 and keyword(node, "device_specific") is None and not is_own(key, file)
             if alike and not of_worker and file.once("seeds alike", file.tree, lambda _: node) is node:
                 found = self.local(file, node, _ALIKE, cluster=_OF_TORCH, advice=_ADD)
-                here = any(word in file.text for word in _LEARNS)
+                here = file.says(*_LEARNS)
                 yield found if here else replace(found, confidence="low")
         elif tail_of(node) == "manual_seed":
             if _is_of_loader(node, file) and not origins(key, file) & RANK_KINDS:
@@ -161,12 +156,12 @@ def main(step, state, batch):
             return facts.says(path, *_RANDOM)
         if finding.message != _ALIKE:
             return True
-        lines = [line for one in facts.around(path) for line in facts.lines[one]]
+        lines = facts.code(path)
         return (
             not _has_rank_in_seed(lines)
             and facts.says(path, *_SEVERAL)
             and facts.says(path, *_LEARNS)
-            and facts.says(path, *_NOISE)
+            and any(map(_draws_noise, facts.files(path)))
         )
 
 
@@ -180,6 +175,17 @@ def _has_rank_in_seed(lines: list[str]) -> bool:
     return any(word in at for at in (*seeding, *stored) for word in _BY_RANK)
 
 
+def _draws_noise(file: File) -> bool:
+    """Whether a file draws numbers for each row of a batch."""
+    sized = (at for name in _SIZED for at in calls_of(file).get(name.rpartition(".")[2], ()))
+    drawn = (at for at in sized if name_of(at, file) in _SIZED and keyword(at, "generator") is None)
+    sizes = [one for at in drawn for one in arguments(at)]
+    rows = any(parts(word) & _ROWS for one in sizes for word in words_of(one))
+    return (
+        rows or any(word in calls_of(file) for word in _NOISE) or any("shape[0]" in ast.unparse(one) for one in sizes)
+    )
+
+
 def _called_seed(line: str) -> bool:
     """Whether a line calls something whose name has the word seed."""
     heads = [part.rpartition(" ")[2].rpartition(".")[2] for part in line.split("(")[:-1]]
@@ -190,7 +196,7 @@ def _is_of_loader(seeds: ast.Call, file: File) -> bool:
     """Whether the generator is that of a loader with workers that reads one rank's part of the data."""
     function = function_of(seeds, file)
     made = seeds.func.value if isinstance(seeds.func, ast.Attribute) else None
-    if function is None or not isinstance(made, ast.Name) or "DistributedSampler" not in file.text:
+    if function is None or not isinstance(made, ast.Name) or not file.says("DistributedSampler"):
         return False
     loaders = (at for at in own(function) if isinstance(at, ast.Call) and keyword(at, "num_workers") is not None)
     given_ones = (keyword(at, "generator") for at in loaders if keyword(at, "sampler") is not None)

@@ -136,14 +136,14 @@ dropout = jax.random.fold_in(key, jax.process_index())
                 node.args
                 and any(origins(one, file) & _CHANCE for one in latest(node.args[0], file) or node.args[:1])
                 and not sent
-                and "broadcast_one_to_all" not in file.text
+                and not file.says("broadcast_one_to_all")
             ):
                 yield self.local(file, node, "this key is made of something that differs from process to process")
         elif name == "torch.distributed.all_reduce":
             if node.args and _is_gradient(node.args[0]) and not _starts_alike(file):
                 what = "gradients are averaged, and nothing makes the parameters equal at the start"
                 yield self.local(file, node, what)
-        elif last in _INITIALIZERS and isinstance(node.func, ast.Attribute) and "jax" in file.text:
+        elif last in _INITIALIZERS and isinstance(node.func, ast.Attribute) and file.says("jax"):
             key = node.args[0] if node.args else keyword(node, "rngs")
             named = key is not None and any(word in ast.unparse(key) for word in ("key", "rng", "PRNG"))
             if named and origins(key, file) & RANK_KINDS:
@@ -156,7 +156,7 @@ def _is_gradient(tensor: ast.expr) -> bool:
 
 def _starts_alike(file: File) -> bool:
     """Whether the file wraps, broadcasts or loads the model, makes none, or sets the same seed on all processes."""
-    if any(word in file.text for word in _EQUAL) or "nn." not in file.text:
+    if file.says(*_EQUAL) or not file.says("nn."):
         return True
     seeds = [at for word, found in calls_of(file).items() if "seed" in word for at in found]
     return any(not origins(one, file) & (_CHANCE | RANK_KINDS) for at in seeds for one in at.args)

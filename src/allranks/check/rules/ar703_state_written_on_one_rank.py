@@ -106,7 +106,7 @@ def main(loss):
         if isinstance(node, ast.ClassDef):
             yield from self._attributes(node, file)
             return
-        trains = any(word in file.text for word in _LEARNS) and not says(file.path, "one_process", "held_out")
+        trains = file.says(*_LEARNS) and not says(file.path, "one_process", "held_out")
         loads = list(loaded_on_one(node, file)) if trains else []
         for call in loads[:1]:
             notes = [Note("so is this", file.place(other)) for other in loads[1:]]
@@ -146,8 +146,8 @@ def main(loss):
         if not finding.message.endswith(_HAS):
             return True
         name = finding.message.removesuffix(f", {_HAS}").rpartition(".")[2]
-        others = program.facts.around(finding.place.path) - {finding.place.path}
-        return not any(f".{name} = " in line for one in others for line in program.facts.lines[one])
+        path = finding.place.path
+        return not any(file.says(f".{name} = ") for file in program.facts.files(path) if file.path != path)
 
 
 _DEFINED = ((ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign),)

@@ -94,7 +94,7 @@ train = jax.pmap(step, axis_name="data")
     )
 
     def applies(self, file: File) -> bool:
-        return not file.is_test and ("grad" in file.text or "backward" in file.text)
+        return not file.is_test and (file.says("grad") or file.says("backward"))
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if isinstance(node, _FUNCTIONS) and (call := bypass(node, file)) is not None:
@@ -102,7 +102,7 @@ train = jax.pmap(step, axis_name="data")
             advice = "Call the wrapped model itself, and do in its forward what else it must do."
             yield self.local(file, call, message, advice=advice)
         step = _step(node, file)
-        if step is None or any(word in file.text for word in _SHARES):
+        if step is None or file.says(*_SHARES):
             return
         calls = [at for at in walk(step) if isinstance(at, ast.Call)]
         applied = next((at for at in calls if tail_of(at) in _APPLIES), None)
@@ -114,7 +114,7 @@ train = jax.pmap(step, axis_name="data")
 
 def _step(node: ast.AST, file: File) -> ast.AST | None:
     """Return the function that ``node`` runs on each device, with a state that all of them have."""
-    copies = any(word in file.text for word in _COPIES)
+    copies = file.says(*_COPIES)
     if isinstance(node, _FUNCTIONS):
         return node if copies and any(name_of(d, file) == "jax.pmap" for d in node.decorator_list) else None
     if not isinstance(node, ast.Call):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 from allranks.check.project.modules import Modules
 from allranks.check.sources.launches import Launches, on_one_host, on_several_nodes
-from allranks.check.sources.source import is_test
+from allranks.check.sources.source import File, is_test
 
 # How many devices a trainer is given, by which strategy, and what nobody asks for who has one.
 _SEVERAL_DEVICES = re.compile(
@@ -16,17 +17,16 @@ _SEVERAL_DEVICES = re.compile(
     rb"|(ddp|fsdp|deepspeed)(strategy|plugin)|\b(devices|gpus|num_nodes)[\"']?\s*[=:]\s*[\"']?(-1|[2-9]|\[0, ?1)"
     rb"|sync_dist\s*=\s*True|\brank_zero_(only|info|warn)\b"
 )
-_IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]{,20000}\)|[^\n]*)|import[ \t]+([^\n]*))", re.M
-)
-_NAME = re.compile(r"[\w.]+")
 
 
 class Facts:
-    """Facts about a project: the bytes of its Python files, scripts and pages (``sources``), and their ``lines``."""
+    """Facts about a project: the bytes of its Python files, scripts and pages (``sources``), their ``lines``, and the
+    Python ``files`` that can be read."""
 
-    def __init__(self, sources: Mapping[str, bytes], lines: Mapping[str, list[str]]) -> None:
-        self._sources = sources
+    def __init__(
+        self, sources: Mapping[str, bytes], lines: Mapping[str, list[str]], files: Mapping[str, File]
+    ) -> None:
+        self._sources, self._files = sources, files
         self.lines = lines
         self.launches = Launches(sources)
 
@@ -57,24 +57,31 @@ class Facts:
 
     @cached_property
     def _around(self) -> Around:
-        return Around(self.lines)
+        return Around(self._files)
 
-    def around(self, path: str) -> frozenset[str]:
+    def files(self, path: str) -> list[File]:
         """Return the files of the programs that a file belongs to: those that import it, and all that these import."""
-        return self._around.files(path)
+        return [self._files[one] for one in sorted(self._around.files(path)) if one in self._files]
+
+    def code(self, path: str) -> list[str]:
+        """Return the lines of code of the programs that a file belongs to."""
+        return [line for file in self.files(path) for line in file.code]
+
+    def anywhere(self, *words: str) -> bool:
+        """Return whether the code of any file has one of these words."""
+        return any(file.says(*words) for file in self._files.values())
 
     def says(self, path: str, *words: str) -> bool:
-        """Return whether one of these texts is in a file of the programs that ``path`` belongs to."""
-        return self._around.says(path, *words)
+        """Return whether the code of the programs that ``path`` belongs to has one of these words."""
+        return any(file.says(*words) for file in self.files(path))
 
 
 class Around:
-    """A file with those that import it, and all that these import, by ``lines`` of each file of a project."""
+    """A file with those that import it, and all that these import."""
 
-    def __init__(self, lines: Mapping[str, Sequence[str]]) -> None:
-        self._lines = lines
+    def __init__(self, files: Mapping[str, File]) -> None:
+        self._files = files
         self._known: dict[str, frozenset[str]] = {}
-        self._texts: dict[str, str] = {}
 
     def files(self, path: str) -> frozenset[str]:
         """Return the files of the programs that ``path`` belongs to, tests left out."""
@@ -84,29 +91,19 @@ class Around:
             self._known[path] = frozenset(one for one in every if one == path or not is_test(one))
         return self._known[path]
 
-    def says(self, path: str, *words: str) -> bool:
-        """Return whether one of these texts is in a file of the programs that ``path`` belongs to."""
-        return any(word in self._text(one) for one in self.files(path) for word in words)
-
     def used_by(self, paths: Iterable[str]) -> frozenset[str]:
         """Return files and all that they import."""
         return frozenset(closed(paths, lambda one: self._imported.get(one, ())))
 
-    def _text(self, path: str) -> str:
-        if path not in self._texts:
-            self._texts[path] = "\n".join(self._lines[path])
-        return self._texts[path]
-
     @cached_property
     def _imported(self) -> dict[str, tuple[str, ...]]:
-        modules = Modules.of(self._lines)
-        paths = [path for path in self._lines if path.endswith(".py")]
-        return {path: tuple(dict.fromkeys(self._found(path, modules))) for path in paths}
+        modules = Modules.of(self._files)
+        return {path: tuple(dict.fromkeys(self._found(file, modules))) for path, file in self._files.items()}
 
-    def _found(self, path: str, modules: Modules) -> Iterator[str]:
-        for dotted in _imports(self._text(path)):
-            found = modules.find(dotted, path)
-            if found is not None and found in self._lines:
+    def _found(self, file: File, modules: Modules) -> Iterator[str]:
+        for dotted in _imports(file):
+            found = modules.find(dotted, file.path)
+            if found is not None and found in self._files:
                 yield found
 
     @cached_property
@@ -120,15 +117,16 @@ class Around:
         return users
 
 
-def _imports(text: str) -> Iterator[str]:
-    """Yield the modules that a text may import: ``pkg`` and ``pkg.train`` of ``from pkg import train``."""
-    for base, names, plain in _IMPORT.findall(text):
-        if base:
-            yield base
+def _imports(file: File) -> Iterator[str]:
+    """Yield the modules that a file may import: ``pkg`` and ``pkg.train`` of ``from pkg import train``."""
+    for node in (*file.kinds.get(ast.Import, ()), *file.kinds.get(ast.ImportFrom, ())):
+        if isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
             joint = "" if base.endswith(".") else "."
-            yield from (f"{base}{joint}{name}" for name in _NAME.findall(names))
-        else:
-            yield from (one.strip().partition(" ")[0] for one in plain.partition("#")[0].split(","))
+            yield base
+            yield from (f"{base}{joint}{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
 
 
 def closed(start: Iterable[str], after: Callable[[str], Iterable[str]]) -> set[str]:

@@ -15,6 +15,7 @@ from fnmatch import fnmatch
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
+from allranks.check.sources.code import code_of
 from allranks.check.sources.nodes import children, walk
 from allranks.findings import Place
 
@@ -112,6 +113,26 @@ class File:
     def lines(self) -> list[str]:
         """Lines as Python's parser counts them: form feeds and separators of Unicode end none."""
         return split(self.text)
+
+    @cached_property
+    def code(self) -> list[str]:
+        """The lines without what does nothing: comments, docstrings, imports of which nothing is used."""
+        return code_of(self.nodes, self.lines, exports=self.path.endswith("__init__.py"))
+
+    @cached_property
+    def _code(self) -> str:
+        return "\n".join(self.code)
+
+    def says(self, *words: str) -> bool:
+        """Return whether the code has one of these words."""
+        return any(word in self.text and word in self._code for word in words)
+
+    def code_in(self, node: ast.AST | None) -> str:
+        """Return the code of the lines of ``node``; all of the file for None."""
+        if node is None:
+            return self._code
+        first, last = getattr(node, "lineno", 1), getattr(node, "end_lineno", None)
+        return "\n".join(self.code[first - 1 : last])
 
     @cached_property
     def nodes(self) -> Sequence[ast.AST]:

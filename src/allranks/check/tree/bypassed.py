@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 
 from allranks.check.sources.nodes import walk
@@ -22,8 +21,6 @@ from allranks.check.tree.syntax import (
 )
 
 _WRAPPERS = ("torch.nn.parallel.DistributedDataParallel", "apex.parallel.DistributedDataParallel")
-# The file averages the gradients by itself.
-_AVERAGES = re.compile(r"(?i)(average|reduce|sync\w*)_?\w*grad|reduce\w*\(.*\bgrad|\bgrad\w*\b.*all_?reduce")
 # What a model of its own kind is asked for, of which nobody learns.
 _TELLS = ("state_dict", "parameters", "train", "eval", "to", "cuda", "cpu", "half", "float", "no_sync", "apply")
 _QUIET = ("no_grad", "inference_mode")
@@ -89,10 +86,17 @@ def _is_asked(wrapper: ast.expr, file: File) -> bool:
 def _wrapped(file: File) -> frozenset[str]:
     """Return the last parts of the names under which the file keeps wrapped models; none if it averages gradients."""
     calls = [at for at in calls_of(file).get("DistributedDataParallel", ()) if name_of(at, file) in _WRAPPERS]
-    if not calls or _AVERAGES.search(file.text):
+    if not calls or any(map(_averages, file.code)):
         return frozenset()
     stored = (above for call in calls if isinstance(above := next(file.parents(call), None), ast.Assign))
     return frozenset(tail_of(target) for above in stored for target in above.targets)
+
+
+def _averages(line: str) -> bool:
+    """Whether a line averages gradients by itself."""
+    text = line.lower()
+    named = any("grad" in text.partition(word)[2] for word in ("average", "reduce", "sync"))
+    return named or any(word in text.partition("grad")[2] for word in ("allreduce", "all_reduce"))
 
 
 def _wrapper_of(called: ast.expr, file: File) -> ast.expr | None:

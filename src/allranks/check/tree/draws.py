@@ -29,8 +29,8 @@ def draws_apart(draw: ast.Call, file: File) -> str:
         known = name_of(draw, file).rpartition(".")[0] in ("random", "numpy.random", "torch")
         return "unseeded" if known and not is_seeded(draw, file) else ""
     if given_one is None and isinstance(draw.args[0], ast.Constant):  # dataset.shuffle(1000)
-        plain = "tensorflow" in file.text and keyword(draw, "seed") is None and len(draw.args) < 2
-        return "generator" if plain and "set_seed" not in file.text else ""
+        plain = file.says("tensorflow") and keyword(draw, "seed") is None and len(draw.args) < 2
+        return "generator" if plain and not file.says("set_seed") else ""
     makers = [at for one in reached(given_one or of or draw, file) for at in walk(one) if isinstance(at, ast.Call)]
     makers = [at for at in (*makers, *_seeded_later(given_one, file)) if tail_of(at) in _GENERATORS]
     return "generator" if makers and any(is_own_seed(at, file) for at in makers) else ""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.filled_on_one import is_filled_on_one
 from allranks.check.tree.origins import function_called, values
 from allranks.check.tree.syntax import (
     asks_rank,
@@ -25,11 +23,18 @@ from allranks.check.tree.syntax import (
 from allranks.check.tree.words import says
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+# What fills a list or dict, gives its parts, and takes it to go over it.
+_FILLS = ("update", "append", "extend", "add", "insert", "setdefault")
+_PARTS = ("items", "keys", "values")
+_SHOWN = ("enumerate", "sorted", "list", "len", "tqdm", "print", "reversed")
 _BRANCHES = (ast.If, ast.IfExp, ast.While)
 # What is true on one rank, as people call it; a number that is false on one rank.
-_IS_ONE = re.compile(r"(?i)main|master|chief|primary|zero|rank_?0|first|should_(log|save)|logging_process")
-_NUMBER = re.compile(r"(?i)(rank|index|id|rank\(\)|index\(\)|id\(\))$")
-_OF_TENSOR = re.compile(r"shape|ndim|tensor|matrix|lora")
+_IS_ONE = (
+    *("main", "master", "chief", "primary", "zero", "rank0", "rank_0", "first", "should_log", "should_save"),
+    "logging_process",
+)
+_NUMBER = ("rank", "index", "id", "rank()", "index()", "id()")
+_OF_TENSOR = ("shape", "ndim", "tensor", "matrix", "lora")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +52,13 @@ def holds_on_one(test: ast.expr) -> bool:
     if isinstance(test, ast.BoolOp):
         return any(map(holds_on_one, test.values))
     if isinstance(test, ast.UnaryOp):
-        return isinstance(test.op, ast.Not) and asks_rank(test.operand) and bool(_NUMBER.search(ast.unparse(test)))
+        return isinstance(test.op, ast.Not) and asks_rank(test.operand) and ast.unparse(test).lower().endswith(_NUMBER)
     if isinstance(test, ast.Compare):
         first = isinstance(test.ops[0], ast.Eq) and is_constant(test.comparators[0], 0)
         few = isinstance(test.ops[0], ast.In) and ast.unparse(test.comparators[0]) in ("[-1, 0]", "(-1, 0)")
-        counts = isinstance(test.left, ast.BinOp) or _OF_TENSOR.search(ast.unparse(test.left))
+        counts = isinstance(test.left, ast.BinOp) or any(word in ast.unparse(test.left) for word in _OF_TENSOR)
         return (first or few) and not counts and asks_rank(test.left)
-    return asks_rank(test) and bool(_IS_ONE.search(tail_of(test)))
+    return asks_rank(test) and any(word in tail_of(test).lower() for word in _IS_ONE)
 
 
 def on_one(node: ast.AST, file: File) -> ast.expr | None:
@@ -274,3 +279,57 @@ def _resumes(call: ast.Call, file: File) -> bool:
 
 def _calls(node: ast.AST) -> list[ast.Call]:
     return [at for at in walk(node) if isinstance(at, ast.Call)]
+
+
+def is_filled_on_one(loop: ast.For, file: File) -> bool:
+    """Say whether a loop goes over what is empty at first in its function, and which some ranks alone fill there."""
+    over: ast.expr | None = loop.iter
+    while isinstance(over, ast.Call):
+        over = _gone_over(over)
+    if not isinstance(over, ast.Name):
+        return False
+    named = [n for n in own(function_of(loop, file) or file.tree) if isinstance(n, ast.Name) and n.id == over.id]
+    around = [p for p, _ in inside(loop, file)]
+    last = max((at for at in named if at.lineno < loop.lineno and _is_stored(at)), key=_line, default=None)
+    if last is None or not _begins_empty(last, file) or not any(p in around for p in _above(last, file)):
+        return False
+    between = [at for at in named if last.lineno < at.lineno < loop.lineno]
+    changed = [at for at in between if _changes(at, file)]
+    return bool(changed) and all(rank_guard(at, file) is not None for at in changed)
+
+
+def _line(name: ast.Name) -> int:
+    return name.lineno
+
+
+def _is_stored(name: ast.Name) -> bool:
+    return not isinstance(name.ctx, ast.Load)
+
+
+def _above(stored: ast.Name, file: File) -> Iterator[ast.AST]:
+    """Yield the block that the statement stands in: whoever comes by a part of it has come by the statement."""
+    return (p for p, child in inside(stored, file) if isinstance(child, ast.Assign))
+
+
+def _gone_over(call: ast.Call) -> ast.expr | None:
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _PARTS:
+        return call.func.value
+    return call.args[0] if tail_of(call) in _SHOWN and call.args else None
+
+
+def _begins_empty(name: ast.Name, file: File) -> bool:
+    above = next(file.parents(name), None)
+    value = above.value if isinstance(above, ast.Assign) and name in above.targets else None
+    if isinstance(value, ast.Call):
+        return tail_of(value) in ("dict", "list", "OrderedDict", "set") and not (value.args or value.keywords)
+    return (isinstance(value, ast.Dict) and not value.keys) or (isinstance(value, ast.List) and not value.elts)
+
+
+def _changes(name: ast.Name, file: File) -> bool:
+    """It is filled there, or handed to what may fill it."""
+    above = next(file.parents(name), None)
+    if isinstance(above, ast.Attribute):
+        return above.attr in _FILLS
+    if isinstance(above, ast.Subscript):
+        return not isinstance(above.ctx, ast.Load)
+    return isinstance(above, ast.keyword) or (isinstance(above, ast.Call) and tail_of(above) not in _SHOWN)

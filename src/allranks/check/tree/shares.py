@@ -6,11 +6,12 @@ import ast
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import origins, reached
-from allranks.check.tree.splits import PREPARING
+from allranks.check.tree.origins import RANK_KINDS, names_ranks, origins, reached
+from allranks.check.tree.splits import PREPARING, by_rank
 from allranks.check.tree.syntax import arguments, calls_of, function_of, given, name_of, tail_of, words_of
 from allranks.check.tree.words import mentions, says
 
+_ORDERS = frozenset({"permutation", "randperm", "shuffle"})
 _SAMPLER = "torch.utils.data.DistributedSampler"
 # What takes a loader, and gives the same one to a loop.
 _PASSES = ("len", "enumerate", "tqdm", "iter", "zip", "skip_first_batches", "cycle", "print", "hasattr", "isinstance")
@@ -26,7 +27,7 @@ def unshared(loader: ast.Call, file: File) -> str:
     if _leaves_sampler(loader, file):
         return "the distributed sampler of its data is made, and this loader does not get it"
     if prepares:
-        left = target is not None and "backward(" in file.text and _is_only_gone_over(target, file)
+        left = target is not None and file.says("backward(") and _is_only_gone_over(target, file)
         return (
             f"{ast.unparse(target)} is not prepared: every process loads the whole data set" if left and target else ""
         )
@@ -76,3 +77,35 @@ def _is_share(size: ast.expr, file: File) -> bool:
     """Whether a batch size is divided by the number of processes: ``batch // world_size``."""
     made = [at for one in reached(size, file) for at in walk(one) if isinstance(at, ast.BinOp)]
     return any(isinstance(at.op, ast.FloorDiv | ast.Div) and origins(at.right, file) == {"size"} for at in made)
+
+
+def ordered_without_rank(reader: ast.ClassDef | ast.FunctionDef, file: File) -> list[ast.AST]:
+    """Return where a class or generator orders data and yields them, if it knows of the other processes and never uses
+    which of them it is; else nothing."""
+    nodes = walk(reader)
+    calls = {tail_of(at): at for at in nodes if isinstance(at, ast.Call)}
+    orders = [at for name, at in calls.items() if name in _ORDERS]
+    if not orders or not names_ranks(file) or says(reader.name, "held_out"):
+        return []
+    yields = [at for at in nodes if isinstance(at, ast.Yield | ast.YieldFrom)]
+    methods = [at for at in nodes if isinstance(at, ast.FunctionDef)]
+    numbers = any(at.name == "__getitem__" or "abstract" in ast.unparse(at) for at in methods)
+    heirs = (at for at in file.kinds.get(ast.ClassDef, ()) if isinstance(at, ast.ClassDef))
+    numbers = numbers or any(tail_of(base) == reader.name for heir in heirs for base in heir.bases)
+    divides = any("ampler" in name or "shard" in name for name in calls)
+    if numbers or divides or not (yields or isinstance(reader, ast.ClassDef)):
+        return []
+    kept = {id(one) for at in nodes if isinstance(at, ast.Assign) and _keeps(at) for one in walk(at.value)}
+    values = [at for at in nodes if isinstance(at, ast.Name | ast.Attribute | ast.Call) and id(at) not in kept]
+    if any(origins(at, file) & RANK_KINDS for at in values if not isinstance(getattr(at, "ctx", None), ast.Store)):
+        return []
+    sums = any(isinstance(at, ast.BinOp) and "size" in origins(at, file) for at in nodes)
+    knows = sums or any(by_rank(at.value, file) for at in nodes if isinstance(at, ast.Assign) and _keeps(at))
+    return [*orders[:1], *yields[:1]] if knows else []
+
+
+def _keeps(assign: ast.Assign) -> bool:
+    """``self.rank = rank``"""
+    target = assign.targets[0]
+    parts = target.elts if isinstance(target, ast.Tuple) else [target]
+    return all(isinstance(one, ast.Attribute) and tail_of(one.value) == "self" for one in parts)

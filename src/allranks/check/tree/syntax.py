@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from allranks.check.knowledge.tables import load
 from allranks.check.sources.nodes import children, walk
@@ -13,12 +13,22 @@ from allranks.check.sources.source import File
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-# A name that tells processes apart, as people write it.
-_RANK = re.compile(
-    r"(^|_)(rank|ranks|rank_?zero|process_index|process_id|host_id|is_main|is_main_process|main_process|is_master|"
-    r"is_global_zero|is_chief|chief|is_world_process_zero|local_rank|global_rank|proc_id|PROCID|is_primary|is_rank0|master_only|is_global_main|"
-    r"master_process|should_save|is_local_main_process|is_logging_process|get_rank)($|_)",
-    re.IGNORECASE,
+# Names that tell processes apart, as people write them, alone or as a part of others.
+_RANKS = (
+    *(
+        "rank",
+        "ranks",
+        "rankzero",
+        "process_index",
+        "process_id",
+        "host_id",
+        "proc_id",
+        "procid",
+        "is_main",
+        "main_process",
+    ),
+    *("is_master", "master_process", "master_only", "is_global_zero", "chief", "is_world_process_zero", "is_primary"),
+    *("is_rank0", "is_global_main", "should_save", "is_logging_process"),
 )
 # Words that a program of one process has no use for. What a file of it says is evidence enough for a rule on one file.
 EVIDENCE = (
@@ -139,7 +149,12 @@ def _asks_rank(test: ast.AST) -> bool:
         return asks_rank(test.operand)
     if isinstance(test, ast.Compare) and (any(map(_is_absent, test.comparators)) or _is_of_all(test)):
         return False
-    return any(_RANK.search(word) for word in words_of(test))
+    return any(map(_names_rank, words_of(test)))
+
+
+@lru_cache(50_000)
+def _names_rank(name: str) -> bool:
+    return any(f"_{word}_" in f"_{name.lower()}_" for word in _RANKS)
 
 
 def _is_of_all(test: ast.Compare) -> bool:
@@ -248,4 +263,4 @@ def catches_all(handler: ast.ExceptHandler) -> bool:
 
 def distributed(file: File) -> bool:
     """Say whether this file shows that it runs as one of several processes."""
-    return file.once("distributed", file.tree, lambda _: any(word in file.text for word in EVIDENCE))
+    return file.once("distributed", file.tree, lambda _: file.says(*EVIDENCE))
