@@ -165,6 +165,7 @@ def test_what_says_nothing_about_ranks_speaks_for_no_row(case: str) -> None:
             "AR201",
         ),
         (TORCH + "dist.barrier()\nif rank == 0:\n    dist.barrier()\n", "collectives", "AR201"),
+        (TORCH + "if rank == 0:\n    torch.save({}, 'a.pt')\ntorch.load('a.pt')\n", "checkpoint load", "AR405"),
     ],
 )
 def test_a_finding_decides_its_row(text: str, topic: str, code: str) -> None:

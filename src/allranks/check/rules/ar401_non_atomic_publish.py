@@ -10,8 +10,7 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.handovers import is_handed
-from allranks.check.tree.origins import function_called, passed, reached
+from allranks.check.tree.origins import function_called, is_handed, passed, reached
 from allranks.check.tree.syntax import EVIDENCE, calls_of, function_of, given, name_of, own, tail_of
 from allranks.check.tree.words import mentions, says
 from allranks.findings import Finding

@@ -10,8 +10,7 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.handovers import is_handed
-from allranks.check.tree.origins import function_called, reached
+from allranks.check.tree.origins import function_called, is_handed, reached
 from allranks.check.tree.syntax import EVIDENCE, function_of, inside, leaves, name_of, own, rank_guard, tail_of
 from allranks.check.tree.words import mentions, says
 from allranks.findings import Finding
@@ -102,9 +101,8 @@ def main(model):
             return
         if not _is_presence(node.test) or not _tests_for_file(node.test, file) or not _resumes(node, file):
             return
-        function = function_of(node, file)
-        lines = file.lines[function.lineno - 1 : function.end_lineno] if function is not None else file.lines
-        agreed = any(word in line for line in lines for word in _AGREES)
+        code = file.code_in(function_of(node, file))
+        agreed = any(word in code for word in _AGREES)
         if agreed or rank_guard(node, file) is not None or any(isinstance(at, ast.Raise) for at in own(node)):
             return
         if not any(isinstance(at, ast.If) and _tests_for_file(at.test, file) for at, _ in inside(node, file)):

@@ -23,9 +23,7 @@ class Facts:
     """Facts about a project: the bytes of its Python files, scripts and pages (``sources``), their ``lines``, and the
     Python ``files`` that can be read."""
 
-    def __init__(
-        self, sources: Mapping[str, bytes], lines: Mapping[str, list[str]], files: Mapping[str, File]
-    ) -> None:
+    def __init__(self, sources: Mapping[str, bytes], lines: Mapping[str, list[str]], files: Mapping[str, File]) -> None:
         self._sources, self._files = sources, files
         self.lines = lines
         self.launches = Launches(sources)

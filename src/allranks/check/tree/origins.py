@@ -8,7 +8,6 @@ elsewhere has no origin: unknown is not suspect.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 
@@ -16,6 +15,7 @@ from allranks.check.knowledge.tables import RankQuery, load
 from allranks.check.sources.nodes import children, walk
 from allranks.check.sources.source import File
 from allranks.check.tree.syntax import calls_of, class_of, name_of, own
+from allranks.check.tree.words import parts
 
 # Origins: the kinds of knowledge/ranks.toml (global, local, node, group, size, many) and of knowledge/local.toml
 # (clock, random, listing, ...), "sum" for arithmetic on what it is made of.
@@ -24,9 +24,9 @@ NOTHING: Origins = frozenset()
 RANK_KINDS = frozenset({"global", "local", "node", "group"})
 DEEPEST, MOST = 40, 60
 _ENVIRONMENT = ("os.environ.get", "os.getenv", "environ.get", "getenv")
+_OF_MESH = frozenset({"mesh", "dp", "fsdp", "hsdp", "tp", "pp", "cp", "sp", "ep"})
 # Whatever goes in, all processes get the same out.
-_OF_MESH = re.compile(r"(?i)mesh|(^|[._])(dp|fsdp|hsdp|tp|pp|cp|sp|ep)(_?(group|dim|rank))?\b")
-_AGREED = re.compile(r"^broadcast|all_?(gather|reduce)")
+_AGREED = ("allgather", "all_gather", "allreduce", "all_reduce")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SCOPES = (*_FUNCTIONS, ast.Module)
 
@@ -92,7 +92,11 @@ def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
     last = dotted.rpartition(".")[2] or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
     if dotted in _ENVIRONMENT and call.args:
         return _of_variable(call.args[0])
-    if _AGREED.search(last) or (last in ("iterdir", "glob", "rglob") and _is_of_archive(call, file)):
+    if (
+        last.startswith("broadcast")
+        or any(word in last for word in _AGREED)
+        or (last in ("iterdir", "glob", "rglob") and _is_of_archive(call, file))
+    ):
         return NOTHING
     if last == "get_local_rank" and _is_of_mesh(call, file):
         return frozenset({"group"})
@@ -107,10 +111,10 @@ def _of_call(call: ast.Call, file: File, seen: set[int], depth: int) -> Origins:
         return _union(new, file, seen, depth)
     # A switch (`verbose=rank == 0`) is no number of which something is made.
     switched = (keyword.value for keyword in call.keywords if not isinstance(keyword.value, ast.Compare))
-    parts = [*call.args, *switched]
+    taken = [*call.args, *switched]
     if isinstance(call.func, ast.Attribute):
-        parts.append(call.func.value)
-    made = _union(parts, file, seen, depth) or (NOTHING if call.args else _kinds(load().rank_called(last)))
+        taken.append(call.func.value)
+    made = _union(taken, file, seen, depth) or (NOTHING if call.args else _kinds(load().rank_called(last)))
     return made - {"listing"} if last in ("sorted", "natsorted", "len") else made
 
 
@@ -123,7 +127,7 @@ def _is_of_archive(call: ast.Call, file: File) -> bool:
 def _is_of_mesh(call: ast.Call, file: File) -> bool:
     """``mesh.get_local_rank("dp")``; ``dp = mesh["dp"]`` and ``dp.get_local_rank()``"""
     of = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-    return bool(call.args) or any(_OF_MESH.search(ast.unparse(one)) for one in (of, *values(of, file)))
+    return bool(call.args) or any(parts(ast.unparse(one)) & _OF_MESH for one in (of, *values(of, file)))
 
 
 def _returns(function: ast.AST) -> tuple[ast.Return, ...]:
@@ -303,3 +307,12 @@ def reached(node: ast.AST, file: File) -> Iterator[ast.AST]:
                 if id(value) not in seen and len(seen) < MOST:
                     seen.add(id(value))
                     waiting.append(value)
+
+
+def is_handed(path: ast.expr, file: File) -> bool:
+    """Say whether a caller elsewhere gives a part of a path."""
+    names = [at for one in reached(path, file) for at in walk(one) if isinstance(at, ast.Name)]
+    bare = (at for at in names if not isinstance(next(file.parents(at), None), ast.Attribute | ast.Subscript))
+    function = next((at for at in file.parents(path) if isinstance(at, ast.FunctionDef | ast.AsyncFunctionDef)), None)
+    parameters = {at.arg for at in walk(function.args) if isinstance(at, ast.arg)} if function is not None else set()
+    return any(at.id in parameters and not values(at, file) and not passed(at, file) for at in bare)

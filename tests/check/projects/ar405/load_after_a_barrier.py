@@ -1,0 +1,10 @@
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+if rank == 0:
+    torch.save({}, "a.pt")
+if dist.is_initialized():
+    dist.barrier()
+x = torch.load("a.pt")
