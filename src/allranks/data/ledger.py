@@ -8,6 +8,7 @@ collision in 64 bits.
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -128,8 +129,7 @@ class Ledger:
         self.interval = max(1, -(-steps // _MOST_INTERVALS))
         size = -(-max(steps, 1) // self.interval)
         self._count, self._mixed = array("q", bytes(8 * size)), array("Q", bytes(8 * size))
-        self._kept: dict[int, NDArray[np.int64]] = {}
-        self._most_kept = max(_KEPT // max(len(self.rows), 1), 1)
+        self._kept: deque[tuple[int, NDArray[np.int64]]] = deque(maxlen=max(_KEPT // max(len(self.rows), 1), 1))
 
     def record_batch(
         self, step: int, count: int, mixed_sum: int, unusable_count: int = 0, ids: NDArray[np.int64] | None = None
@@ -146,9 +146,7 @@ class Ledger:
         self.total = SampleSum(samples + count, (before + mixed_sum) & _WORD, unusable + unusable_count)
         self.end = step + 1
         if ids is not None:
-            self._kept[step] = ids
-            if len(self._kept) > self._most_kept:
-                del self._kept[next(iter(self._kept))]
+            self._kept.append((step, ids))
 
     def sums_of_steps(self, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Return the counts and the mixed sums of all intervals that contain a step from ``begin`` to ``end``."""
@@ -157,8 +155,8 @@ class Ledger:
 
     def ids_of_steps(self, begin: int, end: int) -> NDArray[np.int64] | None:
         """Return the ids that were taken in steps ``begin`` to ``end``; None if not all of them are kept."""
-        kept = [self._kept[step] for step in range(begin, end) if step in self._kept]
+        kept = {step: ids for step, ids in self._kept if begin <= step < end}
         if len(kept) < end - begin:
             return None
-        taken = np.concatenate(kept)
+        taken = np.concatenate(list(kept.values()))
         return taken[taken >= 0]
