@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allranks.data.base import BlockRows
-from allranks.data.sample_columns import AnyColumn, SampleColumns, is_lazy, scatter_rows, take_rows
+from allranks.data.sample_columns import AnyColumn, Rows, SampleColumns, as_slice, is_lazy, scatter_rows, take_rows
 
 Ids = NDArray[np.int64]
 
@@ -20,8 +20,8 @@ class _Run(NamedTuple):
     """Samples of one block: their rows in the block, and their places in the result."""
 
     key: int
-    rows: Ids
-    places: Ids
+    rows: Rows
+    places: Rows
 
 
 def _runs_of_blocks(keys: Ids, positions: Ids) -> list[_Run]:
@@ -29,7 +29,7 @@ def _runs_of_blocks(keys: Ids, positions: Ids) -> list[_Run]:
     sorted_keys, sorted_rows = keys[by_block], positions[by_block]
     bounds = [0, *(np.flatnonzero(np.diff(sorted_keys)) + 1).tolist(), len(keys)]
     return [
-        _Run(int(sorted_keys[begin]), sorted_rows[begin:end], by_block[begin:end])
+        _Run(int(sorted_keys[begin]), as_slice(sorted_rows[begin:end]), as_slice(by_block[begin:end]))
         for begin, end in pairwise(bounds if len(keys) else [])
     ]
 
@@ -58,11 +58,9 @@ class ColumnsGatherer:
         found = self.gather_columns(blocks, keys, positions)
         if found is not None:
             return list(found)
-        samples: list[Any] = [None] * len(keys)
-        for run in _runs_of_blocks(keys, positions):
-            for place, sample in zip(run.places.tolist(), blocks[run.key].take(run.rows), strict=True):
-                samples[place] = sample
-        return samples
+        runs = _runs_of_blocks(keys, positions)
+        parts = [list(cast(BlockColumns, blocks[run.key]).select(run.rows)) for run in runs]
+        return cast(list[Any], scatter_rows(parts, [run.places for run in runs]))
 
     def merge_blocks(self, blocks: Mapping[int, BlockRows], keys: Ids, positions: Ids) -> BlockColumns | None:
         """Return the samples at these positions as one block; None if the blocks have different or lazy columns.
@@ -87,4 +85,9 @@ class BlockColumns:
         return rows
 
     def take(self, rows: Ids) -> list[Any]:
-        return list(SampleColumns({name: take_rows(column, rows) for name, column in self.columns.items()}, len(rows)))
+        return list(self.select(as_slice(rows)))
+
+    def select(self, rows: Rows) -> SampleColumns:
+        """Return the samples of these rows."""
+        found = {name: take_rows(column, rows) for name, column in self.columns.items()}
+        return SampleColumns(found, len(next(iter(found.values()))))

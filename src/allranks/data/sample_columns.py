@@ -72,11 +72,25 @@ def compact_values(values: list[Any]) -> Column:
         return values
 
 
-def take_rows(column: AnyColumn, rows: Ids) -> AnyColumn:
-    """Return the values of a column at these rows, in this order. Consecutive rows are not copied."""
-    first = int(rows[0]) if len(rows) else 0
-    if len(rows) and int(rows[-1]) - first == len(rows) - 1 and (len(rows) < 3 or (np.diff(rows) == 1).all()):
-        return column[first : first + len(rows)]
+Rows = Ids | slice
+
+
+def as_slice(rows: Ids) -> Rows:
+    """Return the slice of these rows if they ascend by one step; else the rows themselves."""
+    count = len(rows)
+    if not count:
+        return slice(0, 0)
+    first, last = int(rows[0]), int(rows[-1])
+    step = int(rows[1]) - first if count > 1 else 1
+    if step <= 0 or last - first != step * (count - 1) or (rows[1:] - rows[:-1] != step).any():
+        return rows
+    return slice(first, last + 1, step)
+
+
+def take_rows(column: AnyColumn, rows: Rows) -> AnyColumn:
+    """Return the values of a column at these rows, in this order. A slice of an array is not copied."""
+    if isinstance(rows, slice):
+        return column[rows]
     if isinstance(column, list):
         return list(itemgetter(*rows.tolist())(column)) if len(rows) > 1 else [column[row] for row in rows.tolist()]
     return column[rows] if isinstance(column, np.ndarray) else column.take(rows)
@@ -95,9 +109,9 @@ def join_columns(columns: Sequence[AnyColumn]) -> AnyColumn:
     return list(chain.from_iterable(map(values_of, columns)))
 
 
-def scatter_rows(columns: Sequence[AnyColumn], places: Sequence[Ids]) -> AnyColumn:
+def scatter_rows(columns: Sequence[AnyColumn], places: Sequence[Rows]) -> AnyColumn:
     """Return one column, in which the values of ``columns[i]`` are at ``places[i]``; together these are all places."""
-    count = sum(map(len, places))
+    count = sum(map(len, columns))
     first = columns[0]
     if isinstance(first, np.ndarray) and all(_is_same_array_type(first, one) for one in columns):
         array = np.empty((count, *first.shape[1:]), first.dtype)
@@ -105,15 +119,13 @@ def scatter_rows(columns: Sequence[AnyColumn], places: Sequence[Ids]) -> AnyColu
             array[where] = column
         return array
     if is_lazy(first):
-        joined = join_columns(columns)
-        order = np.empty(count, np.int64)
-        order[np.concatenate(places)] = np.arange(count)
-        return take_rows(joined, order)
+        lengths = list(map(len, columns))
+        parts = [np.arange(end - length, end) for length, end in zip(lengths, np.cumsum(lengths).tolist(), strict=True)]
+        return take_rows(join_columns(columns), as_slice(cast(Ids, scatter_rows(parts, places))))
     made: list[Any] = [None] * count
     for column, where in zip(columns, places, strict=True):
-        begin, end, step = int(where[0]), int(where[-1]), int(where[1] - where[0]) if len(where) > 1 else 1
-        if (end - begin) == step * (len(where) - 1) and (np.diff(where) == step).all():
-            made[begin : end + 1 : step] = values_of(column)
+        if isinstance(where, slice):
+            made[where] = values_of(column)
         else:
             for place, value in zip(where.tolist(), values_of(column), strict=True):
                 made[place] = value
@@ -231,7 +243,9 @@ def select_samples(samples: Sequence[Any], rows: Ids) -> Sequence[Any]:
         return samples
     if isinstance(samples, SampleColumns) and samples.columns is not None:
         bad = {at: samples.bad[row] for at, row in enumerate(rows.tolist()) if row in samples.bad}
-        return SampleColumns({name: take_rows(one, rows) for name, one in samples.columns.items()}, len(rows), bad)
+        return SampleColumns(
+            {name: take_rows(one, as_slice(rows)) for name, one in samples.columns.items()}, len(rows), bad
+        )
     chosen = [samples[row] for row in rows.tolist()]
     return SampleColumns.from_samples(chosen) if isinstance(samples, SampleColumns) else chosen
 
@@ -255,7 +269,7 @@ def insert_samples(samples: Sequence[Any], rows: Ids, bad: Mapping[int, Any]) ->
     source = np.zeros(len(samples) + len(bad), np.int64)
     source[rows] = np.arange(len(samples))
     if isinstance(samples, SampleColumns) and samples.columns is not None:
-        columns = {name: take_rows(one, source) for name, one in samples.columns.items()}
+        columns = {name: take_rows(one, as_slice(source)) for name, one in samples.columns.items()}
         inner = {int(rows[at]): one for at, one in samples.bad.items()}
         return SampleColumns(columns, len(source), {**bad, **inner})
     return replace_samples([samples[at] for at in source.tolist()], bad)

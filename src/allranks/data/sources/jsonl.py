@@ -40,9 +40,12 @@ def _decode_columns(data: bytes) -> dict[str, AnyColumn] | None:
     All lines are decoded in one call, as the array ``[line, separator, line, ...]``. Nobody who writes a file knows the
     separator. So if values and separators alternate, and there are as many values as lines, each value is one line.
     """
-    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    separator = b",%d," % _SEPARATOR
+    data = data.removesuffix(b"\n")
+    joined = data.replace(b"\n", separator)
+    lines = 1 + (len(joined) - len(data)) // (len(separator) - 1)  # to count them takes as long as to replace them
     try:
-        found = orjson.loads(b"[%b]" % data.removesuffix(b"\n").replace(b"\n", b",%d," % _SEPARATOR))
+        found = orjson.loads(b"[%b]" % joined)
     except orjson.JSONDecodeError:
         return None
     values, separators = found[::2], found[1::2]
