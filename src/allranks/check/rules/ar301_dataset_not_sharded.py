@@ -34,6 +34,7 @@ _BLIND = "this orders data for one of several processes, and its rank decides no
 _DIVIDES = RANK_KINDS | {"size"}
 _OF_RANK = ("rank", "world", "process_index", "replica", "shard_id", "node")
 _STREAM = "Divide by rank first, then by worker: worker + rank * workers, of world * workers parts."
+_ALL_RECORDS = "grain gives all records to every process"
 _BY_RANK = "Let the rank decide which rows of the order are read: order[rank::world]."
 _WRAPS = ("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "DistributedOptimizer")
 # A program that says one of these has thought about who reads what, or leaves it to a library.
@@ -54,7 +55,7 @@ class DatasetNotSharded(LocalRule):
     - its batch size is the share of one process, and its data is not
 
     Also a stream that is divided among the workers of a loader (`get_worker_info`), and not among the processes; and a
-    reader that shuffles for one of several processes, and never uses its rank.
+    reader that shuffles for one of several processes, and never uses its rank; and `grain.NoSharding()`.
 
     ## Why is this bad
     Every process reads the whole data set in an epoch.
@@ -74,9 +75,9 @@ class DatasetNotSharded(LocalRule):
     code, name, severity, row = "AR301", "dataset-not-sharded", "error", "data"
     cluster = "Every process reads the whole data set: N processes do the work of one."
     advice = "Give the loader sampler=DistributedSampler(dataset), and call set_epoch in the loop."
-    words = ("DataLoader", "get_worker_info", "permutation", "randperm", "shuffle")
+    words = ("DataLoader", "get_worker_info", "NoSharding", "permutation", "randperm", "shuffle")
     nodes = (ast.Call, ast.ClassDef, ast.FunctionDef)
-    calls = (*load().signs["loaders"], "get_worker_info")
+    calls = (*load().signs["loaders"], "get_worker_info", "NoSharding")
     bad = (
         Example(
             {
@@ -124,6 +125,11 @@ for batch in DataLoader([], batch_size=8):
                 notes = [Note("these are read", file.place(at)) for at in where[1:]]
                 yield self.finding(file.place(where[0]), file.symbol(where[0]), _BLIND, advice=_BY_RANK, notes=notes)
             return
+        if isinstance(node, ast.Call) and tail_of(node) == "NoSharding":
+            function = function_of(node, file)
+            if function is None or not says(function.name, "held_out"):
+                yield self.local(file, node, _ALL_RECORDS, advice="Pass grain.ShardByJaxProcess().")
+            return
         if isinstance(node, ast.Call) and tail_of(node) == "get_worker_info":
             if _is_split_by_worker_only(node, file):
                 yield self.local(file, node, _BY_WORKER, advice=_STREAM)
@@ -153,7 +159,7 @@ for batch in DataLoader([], batch_size=8):
         looks = says(file.path, "one_process") or (function is not None and says(function.name, "held_out"))
         if any(mentions(one, "held_out") for one in named) or looks:
             return
-        what = unshared(node, file) if file.says(*_SPLITS) else _WHOLE
+        what = unshared(node, file) or ("" if file.says(*_SPLITS) else _WHOLE)
         if what:
             yield self.local(file, node, what)
 
@@ -163,6 +169,8 @@ for batch in DataLoader([], batch_size=8):
         if finding.message == _BY_WORKER:
             led = facts.says(path, *_WRAPS, "pl.Trainer", "L.Trainer")
             return led and not facts.says(path, "Accelerator(", "split_dataset", "webdataset")
+        if finding.message == _ALL_RECORDS:
+            return facts.says(path, "process_index", "process_count", "jax.distributed")
         if finding.message != _WHOLE:
             return True
         return facts.says(path, *_WRAPS) and not facts.says(path, *_SPLITS)

@@ -9,7 +9,7 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.draws import draws_apart, is_own, is_seeded
+from allranks.check.tree.draws import draws_apart, is_of_pipeline, is_own, is_seeded
 from allranks.check.tree.origins import reached
 from allranks.check.tree.splits import handed_at, split_at, splits
 from allranks.check.tree.syntax import (
@@ -23,6 +23,7 @@ from allranks.check.tree.syntax import (
     keyword,
     name_of,
     own,
+    places_in,
     tail_of,
 )
 from allranks.check.tree.words import mentions, says
@@ -120,9 +121,9 @@ sampler = DistributedSampler(mine, seed=1234)
             if drawn and not is_seeded(node, file):
                 yield self.local(file, node, f"{tail_of(node)} draws {_BY_ITSELF}")
         elif node.args and (apart := _lists_at_random(node) or draws_apart(node, file)):
-            if splits(_shuffled(node), file):
+            if splits(_shuffled(node, file), file):
                 return
-            data = ast.unparse(_shuffled(node))
+            data = ast.unparse(_shuffled(node, file))
             if (split := _split_below(node, data, file)) is not None:
                 what = f"each process shuffles {data} by itself, and line {split} splits it by rank"
                 yield self.local(file, node, what)
@@ -157,11 +158,9 @@ def _deals(call: ast.Call, file: File) -> bool:
     return samples or handed_at(call, file) is not None
 
 
-def _shuffled(draw: ast.Call) -> ast.expr:
+def _shuffled(draw: ast.Call, file: File) -> ast.expr:
     """Return what a call shuffles: ``files`` of ``files.shuffle(100)`` in a pipeline, else its first argument."""
-    if isinstance(draw.func, ast.Attribute) and isinstance(draw.args[0], ast.Constant):
-        return draw.func.value
-    return draw.args[0]
+    return draw.func.value if isinstance(draw.func, ast.Attribute) and is_of_pipeline(draw, file) else draw.args[0]
 
 
 def _split_below(shuffle: ast.Call, data: str, file: File) -> int | None:
@@ -176,9 +175,7 @@ def _split_below(shuffle: ast.Call, data: str, file: File) -> int | None:
         if split is None or at is shuffle:
             continue
         made = [split.source, *(one for one in reached(split.source, file) if isinstance(scope, _FUNCTIONS))]
-        if any(inner is shuffle for one in made for inner in walk(one)) or any(
-            name in ast.unparse(split.source) for name in names
-        ):
+        if any(inner is shuffle for one in made for inner in walk(one)) or any(names & places_in(one) for one in made):
             return getattr(at, "lineno", None)
     returned = isinstance(scope, _FUNCTIONS) and any(isinstance(p, ast.Return) for p, _ in inside(shuffle, file))
     for call in calls_of(file).get(scope.name, ()) if returned and isinstance(scope, _FUNCTIONS) else ():

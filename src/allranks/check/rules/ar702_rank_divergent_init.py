@@ -29,10 +29,6 @@ _COPIES = (
     *("ExponentialMovingAverage", "AveragedModel"),
 )
 _WRAPS = ("DistributedDataParallel", "DDP")
-_EQUAL = (
-    *("DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "fully_shard", "broadcast"),
-    "load_state_dict",
-)
 _OF_COPY = (
     "The averages of the ranks begin with different values; a validation with them scores no single model.",
     "Take the copy after the wrapper (of `model.module`), or make the model under one seed on all ranks.",
@@ -46,7 +42,6 @@ class RankDivergentInit(LocalRule):
 
     - a JAX key from a clock, a random number or the process id; a key that depends on the rank and initialises
       parameters
-    - gradients that are averaged by hand (`all_reduce(p.grad)`) for a torch model that was neither seeded nor broadcast
     - a copy or average of the model from before DDP wraps it, under a seed that depends on the rank
 
     ## Why is this bad
@@ -67,9 +62,9 @@ class RankDivergentInit(LocalRule):
     code, name, severity, row = "AR702", "rank-divergent-init", "error", "randomness"
     cluster = "Every process begins with different parameters; averaging gradients never makes them equal."
     advice = "Give all processes the same seed for the parameters, or broadcast them once before the first step."
-    words = ("PRNGKey", "random.key", "all_reduce", "DistributedDataParallel", "DDP")
+    words = ("PRNGKey", "random.key", "DistributedDataParallel", "DDP")
     nodes = (ast.Call,)
-    calls = (*load().signs["random_keys"], "torch.distributed.all_reduce", *_INITIALIZERS, *_COPIES)
+    calls = (*load().signs["random_keys"], *_INITIALIZERS, *_COPIES)
     bad = (
         Example(
             {
@@ -139,27 +134,11 @@ dropout = jax.random.fold_in(key, jax.process_index())
                 and not file.says("broadcast_one_to_all")
             ):
                 yield self.local(file, node, "this key is made of something that differs from process to process")
-        elif name == "torch.distributed.all_reduce":
-            if node.args and _is_gradient(node.args[0]) and not _starts_alike(file):
-                what = "gradients are averaged, and nothing makes the parameters equal at the start"
-                yield self.local(file, node, what)
         elif last in _INITIALIZERS and isinstance(node.func, ast.Attribute) and file.says("jax"):
             key = node.args[0] if node.args else keyword(node, "rngs")
             named = key is not None and any(word in ast.unparse(key) for word in ("key", "rng", "PRNG"))
             if named and origins(key, file) & RANK_KINDS:
                 yield self.local(file, node, "parameters are initialised with a key that depends on the rank")
-
-
-def _is_gradient(tensor: ast.expr) -> bool:
-    return ast.unparse(tensor).removesuffix(".data").endswith(".grad")
-
-
-def _starts_alike(file: File) -> bool:
-    """Whether the file wraps, broadcasts or loads the model, makes none, or sets the same seed on all processes."""
-    if file.says(*_EQUAL) or not file.says("nn."):
-        return True
-    seeds = [at for word, found in calls_of(file).items() if "seed" in word for at in found]
-    return any(not origins(one, file) & (_CHANCE | RANK_KINDS) for at in seeds for one in at.args)
 
 
 def _copied_early(call: ast.Call, file: File) -> ast.Call | None:

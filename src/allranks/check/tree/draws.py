@@ -28,7 +28,7 @@ def draws_apart(draw: ast.Call, file: File) -> str:
     if given_one is None and (of is None or ast.unparse(of) in _MODULES):
         known = name_of(draw, file).rpartition(".")[0] in ("random", "numpy.random", "torch")
         return "unseeded" if known and not is_seeded(draw, file) else ""
-    if given_one is None and isinstance(draw.args[0], ast.Constant):  # dataset.shuffle(1000)
+    if given_one is None and is_of_pipeline(draw, file):
         plain = file.says("tensorflow") and keyword(draw, "seed") is None and len(draw.args) < 2
         return "generator" if plain and not file.says("set_seed") else ""
     makers = [at for one in reached(given_one or of or draw, file) for at in walk(one) if isinstance(at, ast.Call)]
@@ -41,6 +41,11 @@ def _seeded_later(generator: ast.expr | None, file: File) -> list[ast.Call]:
     name = ast.unparse(generator) if generator is not None else ""
     calls = (at for at in calls_of(file).get("manual_seed", ()) if isinstance(at.func, ast.Attribute))
     return [at for at in calls if name and ast.unparse(at.func.value) == name]  # type: ignore[attr-defined]
+
+
+def is_of_pipeline(draw: ast.Call, file: File) -> bool:
+    """Say whether a call is ``dataset.shuffle(1000)``, which gives another data set; a generator shuffles in place."""
+    return tail_of(draw) == "shuffle" and not isinstance(next(file.parents(draw), None), ast.Expr)
 
 
 def is_own_seed(maker: ast.Call, file: File) -> bool:

@@ -303,7 +303,7 @@ def reached(node: ast.AST, file: File) -> Iterator[ast.AST]:
         at = waiting.pop(0)
         yield at
         for inner in walk(at):
-            for value in values(inner, file) if isinstance(inner, ast.Name) else ():
+            for value in values(inner, file) if isinstance(inner, ast.Name | ast.Attribute) else ():
                 if id(value) not in seen and len(seen) < MOST:
                     seen.add(id(value))
                     waiting.append(value)
