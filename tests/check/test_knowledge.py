@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from allranks.check.knowledge.tables import Collective, Condition, Effect, load
 from allranks.check.project.modules import Modules
 from allranks.check.simulate.simulator import Simulator
+from allranks.check.traces.nodes import WAITED
 from allranks.check.traces.walk import Reach, walk
 
 TABLES = load()
@@ -79,11 +80,12 @@ def test_every_effect_is_recorded() -> None:
 def collectives() -> Iterator[tuple[str, list[str], Callable[[Reach], bool]]]:
     """Yield the rows of collectives."""
     shapes = {"call": "{}({})", "context": "with {}({}):\n    pass", "attribute": "print({})"}
+    shapes["store"] = "{} = True"
     for form, rows in TABLES.collectives.items():
         for name, row in rows.items():
             given = arguments((), row.only_if[:1])
             programs = [f"{head}\n{shapes[form].format(what, given)}\n" for head, what in expressions(name)]
-            yield name, programs, lambda reach, row=row: reach.call.kind == "collective" and reach.call.entry == row
+            yield name, programs, lambda reach, row=row: reach.call.kind in WAITED and reach.call.entry == row
 
 
 def test_every_collective_is_recorded() -> None:

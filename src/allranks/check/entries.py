@@ -86,7 +86,9 @@ def uncalled(simulator: Simulator, trees: Mapping[str, ast.Module], texts: Mappi
     words.follow(function for function, _ in waiting)
 
     def later(one: tuple[Function, Class | None]) -> tuple[bool, bool]:
-        return one[0].name in mentioned, one[0].name in words.waits
+        function, owner = one  # hooks as they stand in their class: those of the beginning come first
+        hook = owner is not None and _is_hook(simulator, owner, function.name)
+        return not hook and function.name in mentioned, not hook and function.name in words.waits
 
     for function, owner in words.callers_first(sorted(waiting, key=later)):
         if function.node in simulator.results.by_node or isinstance(function.node, ast.Lambda):
@@ -135,7 +137,11 @@ def _run(simulator: Simulator, function: Function, owner: Class | None) -> Root 
     gated = simulator.knowledge.classes["on_main_only"]
     if any(f"{base.rpartition('.')[2]}.{function.name}" in gated for base in owner.library_bases()):
         live = _FIRST  # the framework calls it on one process, of each host or of all
-    result = simulator.run_function(function.with_receiver(receiver), live or EVERY)
+    method = function.with_receiver(receiver)
+    result = simulator.run_function(method, live or EVERY)
+    again = simulator.run_function(method, live or EVERY) if hook else None  # with what it has stored before
+    if result is not None and again is not None and len(again.trace) >= len(result.trace):
+        result = again
     kind: Kind = "hook" if hook else "method" if makers else "function"
     init = owner.find("__init__")
     born = simulator.results.by_node.get(init.node, [None])[-1] if isinstance(init, Function) else None

@@ -91,5 +91,6 @@ def computes(parted: Divergence) -> bool:
 
 
 def reads_alike(parted: Divergence) -> bool:
-    """Return whether files alone decide, which are only read: all ranks find the same, unless a disk is not shared."""
-    return not parted.taint & DIFFERS & ~(RANK | FILES) and not parted.changes
+    """Return whether processes may go on alike: to the same calls, as far as known, or as files say that are only read
+    (all ranks find the same, unless a disk is not shared)."""
+    return parted.first == parted.others or (not parted.taint & DIFFERS & ~(RANK | FILES) and not parted.changes)

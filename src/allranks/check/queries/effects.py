@@ -35,8 +35,15 @@ def ungated(analysis: Analysis, *kinds: str) -> Iterator[tuple[Root, Reach]]:
     """Yield effects of these kinds that every rank has on the same thing, in code that runs as several processes."""
     for root, reach in analysis.reached(*kinds):
         shared = root.is_shared(reach) and reach.everyone and not reach.ordered and not root.finds_done(reach)
-        if shared and not is_own(analysis, reach):
+        if shared and not is_own(analysis, reach) and not ("download" in kinds and _is_done(root, reach)):
             yield root, reach
+
+
+def _is_done(root: Root, reach: Reach) -> bool:
+    """Whether rank 0 has done the same before all have met, so that they find it."""
+    call = reach.call
+    same = (one for one in root.reached if one.call.name == call.name and one.call.where == call.where)
+    return any(one.certain & 1 and one.collectives < reach.collectives for one in same if not one.everyone)
 
 
 def is_there(root: Root, reach: Reach) -> bool:
@@ -101,14 +108,15 @@ def _downloads(analysis: Analysis, reach: Reach) -> bool:
 def named_by_each(analysis: Analysis, *kinds: str) -> Iterator[tuple[Root, Reach]]:
     """Yield effects of these kinds that every rank has on a path that it names for itself: after a clock, or random
     numbers, and not after its rank."""
-    found: list[str] = []
-    for root, reach in analysis.reached(*kinds):
-        where = reach.call.where
-        by_chance = where is not None and taint(where) & (CLOCK | RANDOM) and not taint(where) & (RANK | IDENTITY)
+    folders: list[str] = []
+    for root, reach in analysis.reached(*kinds, "path"):
+        found = taint(reach.call.where)
+        of_run = reach.call.kind in ("mkdir", "folder", "tracker") and found & RANDOM  # an identifier
+        by_chance = found & (CLOCK | RANDOM) and not found & (RANK if of_run else RANK | IDENTITY)
         if by_chance and root.is_shared(reach) and reach.everyone and not root.finds_done(reach):
-            if not any(path_of(reach).startswith(f"{folder}/") for folder in found):  # one finding a folder
+            if not any(path_of(reach).startswith(f"{folder}/") for folder in folders):  # one finding a folder
                 yield root, reach
-            found.append(path_of(reach))
+            folders.append(path_of(reach))
 
 
 def named(reach: Reach) -> str:

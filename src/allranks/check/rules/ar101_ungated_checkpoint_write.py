@@ -57,29 +57,6 @@ torch.save(model.state_dict(), "model.pt")
             },
             at=(6,),
         ),
-        Example(
-            {
-                "train.py": """\
-import torch.distributed as dist
-from tools.files import save_checkpoint
-
-def main():
-    dist.init_process_group("nccl")
-    save_checkpoint({}, "last.pt")
-
-if __name__ == "__main__":
-    main()
-""",
-                "tools/files.py": """\
-import torch as t
-
-def save_checkpoint(state, path):
-    t.save(state, path)
-""",
-            },
-            at=(4,),
-            where="tools/files.py",
-        ),
     )
     good = (
         Example(
@@ -92,15 +69,6 @@ dist.init_process_group("nccl")
 if dist.get_rank() == 0:
     torch.save({}, "model.pt")
 torch.save({}, f"shard-{dist.get_rank()}.pt")
-""",
-            },
-        ),
-        Example(
-            {
-                "single.py": """\
-import torch
-
-torch.save({}, 'model.pt')
 """,
             },
         ),

@@ -53,18 +53,6 @@ with open("metrics.json", "w") as file:
             },
             at=(5,),
         ),
-        Example(
-            {
-                "train.py": """\
-from accelerate import Accelerator
-from huggingface_hub import upload_folder
-
-accelerator = Accelerator()
-upload_folder(repo_id="me/model", folder_path="out")
-""",
-            },
-            at=(5,),
-        ),
     )
     good = (
         Example(

@@ -55,20 +55,6 @@ if not os.path.exists("out"):
             },
             at=(6,),
         ),
-        Example(
-            {
-                "writer.py": """\
-import os
-from lightning.pytorch.callbacks import BasePredictionWriter
-
-class Writer(BasePredictionWriter):
-    def write_on_epoch_end(self, trainer, pl_module, predictions, batch_indices):
-        if not os.path.exists(self.output_dir):
-            os.mkdir(self.output_dir)
-""",
-            },
-            at=(7,),
-        ),
     )
     good = (
         Example(
@@ -83,16 +69,6 @@ os.makedirs("out", exist_ok=True)
 Path("out").mkdir(exist_ok=True)
 if dist.get_rank() == 0 and not os.path.exists("logs"):
     os.makedirs("logs")
-""",
-            },
-        ),
-        Example(
-            {
-                "train.py": """\
-import os
-
-if not os.path.exists('out'):
-    os.makedirs('out')
 """,
             },
         ),

@@ -53,31 +53,6 @@ if dist.get_rank() == 0:
             },
             at=(5,),
         ),
-        Example(
-            {
-                "train.py": """\
-import torch.distributed as dist
-from util import is_main_process, share
-
-def main(x):
-    dist.init_process_group("nccl")
-    if is_main_process():
-        share(x)
-
-main(1)
-""",
-                "util.py": """\
-import torch.distributed as dist
-
-def is_main_process():
-    return dist.get_rank() == 0
-
-def share(x):
-    dist.all_reduce(x)
-""",
-            },
-            at=(7,),
-        ),
     )
     good = (
         Example(

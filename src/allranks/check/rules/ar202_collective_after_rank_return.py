@@ -12,9 +12,9 @@ from allranks.findings import Finding
 class CollectiveAfterRankReturn(ProgramRule):
     """
     ## What it does
-    Finds an early `return`, `break` or `continue` that depends on the rank, above a call that reaches a collective, in
-    this function or in one that it calls. It also finds an end of the process that the others do not share:
-    `sys.exit()`, `os._exit(0)`, `exit()`. An exception ends the job and is not reported.
+    Finds an early `return` or `continue` that depends on the rank (a `break` is AR209), above a call that reaches a
+    collective, in this function or in one that it calls. It also finds an end of the process that the others do not
+    share: `sys.exit()`, `os._exit(0)`, `exit()`. An exception ends the job and is not reported.
 
     ## Why is this bad
     A collective waits for every process of its group. Those that have left never reach it.

@@ -12,7 +12,7 @@ from allranks.check.tree.syntax import function_of, tail_of
 from allranks.findings import Finding
 
 _GATHERS = ("gather", "gather_for_metrics", "all_gather", "all_gather_into_tensor", "process_allgather")
-_RECEIVERS = ("accelerator", "fabric", "distributed", "dist", "self", "multihost_utils")
+_RECEIVERS = ("accelerator", "fabric", "distributed", "dist", "self", "multihost_utils", "idist")
 _FINDS = ("nonzero", "masked_select", "unique", "argwhere", "flatnonzero")
 _SAME = ("detach", "contiguous", "cpu", "to", "float", "long", "flatten")
 _LENGTHS = ("pad", "shape", "size", "length", "object")  # whoever speaks of lengths has thought about them
@@ -60,17 +60,6 @@ def step(accelerator, batch, outputs):
             },
             at=(3,),
         ),
-        Example(
-            {
-                "module.py": """\
-import torch.distributed as dist
-
-def users(parts, ids):
-    dist.all_gather(parts, ids.unique())
-""",
-            },
-            at=(4,),
-        ),
     )
     good = (
         Example(
@@ -99,7 +88,8 @@ def step(accelerator, batch, outputs, index):
         function = function_of(node, file)
         if receiver not in _RECEIVERS or function is None:
             return
-        words = {word for part in walk(function) for word in _words(part)}
+        before = (part for part in walk(function) if getattr(part, "lineno", node.lineno) < node.lineno)
+        words = {word for part in (*before, *walk(node)) for word in _words(part)} - {"reshape"}
         if any(length in word for word in words for length in _LENGTHS):
             return
         filled = receiver in ("distributed", "dist") and len(node.args) > 1
@@ -134,16 +124,26 @@ def _is_mask(key: ast.expr, function: ast.AST, line: int) -> bool:
     if isinstance(key, ast.Name):
         value = _assigned(key.id, function, line)
         return value is not None and _is_mask(value, function, value.lineno)
-    return isinstance(key, ast.Compare) or (isinstance(key, ast.Call) and tail_of(key) in ("bool", *_FINDS))
+    is_bool = isinstance(key, ast.Call) and tail_of(key) == "bool"
+    return is_bool or isinstance(key, ast.Compare) or _varies(key, function, line) != ""
+
+
+def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield targets and their values; of ``a, b = c, d`` each by itself."""
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=False)
+        else:
+            yield target, node.value
 
 
 def _assigned(name: str, function: ast.AST, before: int) -> ast.expr | None:
     """Return what was assigned last to a name in a function before a line."""
     found = [
-        part.value
+        value
         for part in walk(function)
-        if isinstance(part, ast.Assign)
-        and part.lineno < before
-        and any(isinstance(target, ast.Name) and target.id == name for target in part.targets)
+        if isinstance(part, ast.Assign) and part.lineno < before
+        for target, value in _pairs(part)
+        if isinstance(target, ast.Name) and target.id == name
     ]
     return max(found, key=lambda value: value.lineno, default=None)

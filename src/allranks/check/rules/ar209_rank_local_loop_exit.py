@@ -17,7 +17,9 @@ class RankLocalLoopExit(ProgramRule):
     Finds steps of training that only one process skips or ends, before a backward pass or another collective:
 
     - a `break`, `continue` or `return` that depends on its own loss (a NaN, a KL over its limit), its batch, or a clock
+    - a `break` that depends on its rank, or on what only that rank knows
     - an exception in a step that it swallows, so that it continues with its next step
+    - a request that a trainer stops (`control.should_training_stop`, `trainer.should_stop`), by what it finds
 
     ## Why is this bad
     Each process has other data and so another loss. A backward pass of a wrapped model is a collective.
@@ -86,10 +88,12 @@ def train(model, loader, optimizer):
     )
 
     def check(self, program: Program) -> Iterator[Finding]:
-        for root, parted in program.divergences("process"):
-            if parted.leaves:
-                called, leaves = short(parted.call.name), parted.leaves
-                message = f"a process that finds {condition(parted)} leaves by {leaves}, before {called}"
-                cluster = None if parted.call.entry.op.endswith("backward") else _WAITS
-                low = reads_alike(parted)
+        for root, parted in program.divergences("process", "loop"):
+            called, leaves, op = short(parted.call.name), parted.leaves, parted.call.entry.op
+            if leaves or op == "stop":
+                who = "a rank" if parted.cause == "loop" else "a process"
+                how = f"leaves by {leaves}, before {called}" if leaves else f"stops alone, by {called}"
+                cluster = None if op.endswith("backward") else _WAITS
+                low = parted.cause == "process" and reads_alike(parted)
+                message = f"{who} that finds {condition(parted)} {how}"
                 yield self.divergence(program, root, parted, message, low=low, cluster=cluster)

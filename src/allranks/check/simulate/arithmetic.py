@@ -15,6 +15,7 @@ from allranks.check.simulate.values import (
     NONE,
     RANDOM,
     TRUE,
+    ByRole,
     Const,
     Either,
     Items,
@@ -55,6 +56,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 _FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE}
 _LARGEST = 10_000  # texts and numbers beyond are not computed
 _RANKS = ("global", "local", "node", "group")
+_NUMBERS = (*_RANKS, "size")
 
 
 def binary(op: ast.operator, left: Value, right: Value) -> Value:
@@ -89,7 +91,7 @@ def _binary(op: ast.operator, left: Value, right: Value) -> Value:
     made = unknown(left, right)
     if isinstance(op, ast.Sub) and isinstance(left, Unknown) and left.kind == "size" and right == Const(1):
         return Unknown(made.taint, true=True)  # there are two at least
-    grows = isinstance(op, ast.Add) and any(isinstance(v, Unknown) and v.kind for v in (left, right))
+    grows = isinstance(op, ast.Add) and any(isinstance(v, Unknown) and v.kind in _NUMBERS for v in (left, right))
     return Unknown(made.taint, true=True) if grows else made
 
 
@@ -163,8 +165,22 @@ def unary(op: ast.unaryop, value: Value) -> Value:
 
 
 def compare(op: ast.cmpop, left: Value, right: Value) -> Value:
-    """Return ``left op right``."""
-    return lift(lambda a, b: _compare(op, a, b), left, right)
+    """Return ``left op right``. An answer that picks ranks is of kind "which": whether a number is that of the rank, or
+    what some ranks have counted where it is constant for the others."""
+    picks = number("global") in (left, right) and isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn)
+    picks = picks or any(isinstance(one, ByRole) and _is_counted(one) for one in (left, right))
+
+    def do(a: Value, b: Value) -> Value:
+        found = _compare(op, a, b)
+        return Unknown(found.taint, kind="which") if picks and isinstance(found, Unknown) else found
+
+    return lift(do, left, right)
+
+
+def _is_counted(value: ByRole) -> bool:
+    constant = {isinstance(one, Const) for one in value.roles}
+    is_rank = any(isinstance(one, Unknown) and one.kind in _RANKS for one in value.roles)
+    return len(constant) == 2 and not is_rank and NONE not in value.roles
 
 
 def _compare(op: ast.cmpop, left: Value, right: Value) -> Value:

@@ -19,6 +19,7 @@ from allranks.check.simulate.results import ends
 from allranks.check.simulate.state import Frame, place_of
 from allranks.check.simulate.values import (
     ANYTHING,
+    DATA,
     EVERY,
     NONE,
     RANK,
@@ -53,6 +54,7 @@ class Calls:
         self.simulator = simulator
         self._objects: dict[tuple[Any, ...], Object] = {}
         self._by_class: dict[Class, list[Object]] = {}
+        self._by_name: dict[str, dict[Class, Object]] = {}
         self.makers: dict[Object, dict[str, int]] = {}  # by program, the roles that make it
         self.registered: set[ast.AST] = set()  # functions and classes that were given to a registry
 
@@ -203,11 +205,17 @@ class Calls:
         if key not in self._objects:
             self._objects[key] = Object(cls, path, getattr(node, "lineno", 1))
             self._by_class.setdefault(cls, []).append(self._objects[key])
+            self._by_name.setdefault(cls.name.lower(), {})[cls] = self._objects[key]
         return self._objects[key]
 
     def objects_of(self, cls: Class) -> list[Object]:
         """Return the objects that were made of a class, in order."""
         return self._by_class.get(cls, [])
+
+    def named(self, name: str) -> Object | None:
+        """Return the object that a variable called so mostly is: ``runner`` that of the only class ``Runner``."""
+        found = self._by_name.get(name.replace("_", ""), {})
+        return next(iter(found.values())) if len(found) == 1 else None
 
     def construct(self, frame: Frame, cls: Class, given: Given) -> Value:
         """Make an object of a class of the project."""
@@ -246,20 +254,23 @@ class Calls:
         if kept is None:
             return ANYTHING
         if kept.trace:
-            entered = Enter(kept, place_of(given.node), live)
-            if function.only != EVERY:  # a decorator lets some ranks run it
-                letters = letters_of(function.only)
-                decorators = getattr(function.node, "decorator_list", [])
-                text = ", ".join(f"@{self.simulator.expressions.source(one)}" for one in decorators)
-                frame.trace.append(Branch(letters, RANK, place_of(given.node), text, (entered,), ()))
-            else:
-                frame.trace.append(entered)
+            frame.trace.append(
+                self.entered(function, Enter(kept, place_of(given.node), live, ordered=frame.ordered > 0))
+            )
             frame.live &= ~ends(kept, live)
         if kept.yields:
             return Made("generator", taint(kept.yielded), kept.yielded, path=kept.path, line=kept.line)
         if function.only == EVERY:
             return kept.value
         return by_role(of_role(kept.value, role) if live >> role & 1 else NONE for role in range(4))
+
+    def entered(self, function: Function, enter: Enter) -> Enter | Branch:
+        """Return a call of a function as a node: on a branch where a decorator lets some ranks run it."""
+        if function.only == EVERY:
+            return enter
+        decorators = getattr(function.node, "decorator_list", [])
+        text = ", ".join(f"@{self.simulator.expressions.source(one)}" for one in decorators)
+        return Branch(letters_of(function.only), RANK, enter.span, text, (enter,), ())
 
     def start(self, frame: Frame, function: Function, given: Given) -> Value:
         """Call a function in processes that are started here. An unknown number that is called so is its rank."""
@@ -319,12 +330,13 @@ class Calls:
         """Return what is known of a parameter that nobody gives: by its annotation, or by its name."""
         if function.owner is not None and function.receiver is None and argument is _first(function.node):
             return self.object(function.owner, function.module.path, function.owner.node)
+        hooks = self.simulator.knowledge.classes["hook_parameters"] if function.owner is not None else {}
+        hooked: str | None = hooks.get(argument.arg)
+        if hooked == "<rows>":  # of this process
+            return Unknown(DATA, name=argument.arg)
         typed = self.annotated(home, argument.annotation)
-        if typed is not None:
-            return typed
-        hooked = self.simulator.knowledge.classes["hook_parameters"].get(argument.arg)
-        if hooked is not None and function.owner is not None:
-            return Made(hooked)
+        if typed is not None or hooked is not None:
+            return typed or Made(str(hooked))
         return self.simulator.members.called(argument.arg) or Unknown(name=argument.arg)
 
 

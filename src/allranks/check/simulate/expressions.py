@@ -18,6 +18,7 @@ from allranks.check.simulate.values import (
     EVERY,
     NONE,
     ORDER,
+    RANK,
     ByRole,
     Class,
     Const,
@@ -161,7 +162,8 @@ class Expressions:
         return unknown(self.value(frame, node.value))
 
     def _slice(self, frame: Frame, node: ast.Slice) -> Value:
-        return unknown(*(self.value(frame, part) for part in (node.lower, node.upper, node.step) if part is not None))
+        part = unknown(*(self.value(frame, one) for one in (node.lower, node.upper, node.step) if one is not None))
+        return Unknown(part.taint & ~RANK | DATA) if part.taint & RANK else part  # the rank's share of the data
 
     def _named(self, frame: Frame, node: ast.NamedExpr) -> Value:
         value = self.value(frame, node.value)
@@ -223,8 +225,9 @@ class Expressions:
         return lift(arithmetic.text, *(self.value(frame, part) for part in node.values)) if node.values else Const("")
 
     def _formatted(self, frame: Frame, node: ast.FormattedValue) -> Value:
-        value = self.value(frame, node.value)
-        return lift(lambda one: one if isinstance(one, Const | Text | Made) else Text("{}", taint(one)), value)
+        value, form = self.value(frame, node.value), ast.unparse(node.format_spec)[-2:-1] if node.format_spec else ""
+        seen = ~DATA if form in ("e", "f", "g") else ~0  # a score in a path makes nobody's own path
+        return lift(lambda one: one if isinstance(one, Const | Text | Made) else Text("{}", taint(one) & seen), value)
 
     def _items(self, frame: Frame, node: ast.Tuple | ast.List | ast.Set) -> Value:
         values = self.values(frame, node.elts)
@@ -340,7 +343,8 @@ class Expressions:
         inside, frame.env, frame.trace, frame.live = tuple(frame.trace), env, trace, live
         if inside:
             often = letters_of(roles, "U")
-            frame.trace.append(Loop(often, found, place_of(node), self.source(node.generators[0].iter), inside))
+            text = self.source(node.generators[0].iter)
+            frame.trace.append(Loop(often, found, place_of(node), text, inside, counted=text.startswith("range(")))
         made: Value = Unknown(found | taint(element))
         if isinstance(node, ast.GeneratorExp | ast.ListComp) and not isinstance(element, Unknown | Const | Text):
             made = Made("generator", found, element)

@@ -14,6 +14,7 @@ from allranks.check.simulate.parts import Simulation
 from allranks.check.simulate.state import Frame, Jumps, merge_variables, place_of
 from allranks.check.simulate.values import (
     ANYTHING,
+    DATA,
     NONE,
     ByRole,
     Either,
@@ -134,7 +135,7 @@ class Flow:
             frame.env[test.args[0].id] = Made(kind.name, old.taint)
 
     def _match(self, frame: Frame, node: ast.Match) -> None:
-        subject = self.simulator.expressions.value(frame, node.subject)
+        self.simulator.expressions.value(frame, node.subject)
         rest: list[ast.stmt] = []
         for case in reversed(node.cases):
             test = _as_condition(node.subject, case)
@@ -142,7 +143,6 @@ class Flow:
             ast.copy_location(made, case.body[0])
             ast.fix_missing_locations(made)
             rest = [made]
-        del subject
         self._block(frame, rest)
 
     # Loops
@@ -155,6 +155,9 @@ class Flow:
             self._in_turn(frame, node, each)
             return
         element = self.simulator.expressions.element(iterated)
+        called = node.target.id if isinstance(node.target, ast.Name) else ""
+        if iterated == ANYTHING and self.simulator.knowledge.classes["hook_parameters"].get(called) == "<rows>":
+            element = Unknown(DATA)
         some = isinstance(iterated, Items) and iterated.items != ()  # of an empty list, others may have filled it
         often = truth(iterated) if some or isinstance(iterated, ByRole) else "UUUU"
         found = self.simulator.library.rounds(iterated)

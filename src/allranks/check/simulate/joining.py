@@ -103,7 +103,7 @@ def both(one: Value, other: Value) -> Value:
         return one
     if first == "T":
         return other
-    return FALSE if second == "F" else Unknown(taint(one) | taint(other))
+    return FALSE if second == "F" else _one_of(one, other)
 
 
 def either(one: Value, other: Value) -> Value:
@@ -115,4 +115,9 @@ def either(one: Value, other: Value) -> Value:
         return other
     if second == "T":
         return other if isinstance(other, Const) and other.value is True else join(one, other)
-    return join(one, other) if not isinstance(other, Const) else Unknown(taint(one) | taint(other))
+    return join(one, other) if not isinstance(other, Const | Unknown) else _one_of(one, other)
+
+
+def _one_of(*values: Value) -> Unknown:
+    picks = any(isinstance(value, Unknown) and value.kind == "which" for value in values)
+    return Unknown(taint(values[0]) | taint(values[1]), kind="which" if picks else "")

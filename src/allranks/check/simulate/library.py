@@ -33,6 +33,7 @@ from allranks.check.simulate.values import (
     number,
     options,
     taint,
+    truth,
     unknown,
 )
 from allranks.check.traces.nodes import Branch, Call, Enter, Node
@@ -67,6 +68,7 @@ class Libraries:
         self.simulator = simulator
         self.knowledge = simulator.knowledge
         self.recording = simulator.recording
+        self._asked = {name.rpartition(".")[2] for name in self.knowledge.collectives["store"]}
 
     # Functions
 
@@ -133,7 +135,11 @@ class Libraries:
             self.simulator.statements.store(frame, target, wrapped)
 
     def _known(self, frame: Frame, name: str, given: Given) -> Value | None:
-        """Call what the tables have as a query for the rank, an effect, or something local; None for all else."""
+        """Call what the tables have as a collective, a query for the rank, an effect, or something local; None for all
+        else."""
+        collective = self.knowledge.collectives["call"].get(name)
+        if collective is not None:
+            return self.recording.record_collective(frame, collective, given)
         query = self.knowledge.rank("call", name)
         if query is not None:
             return self._query(frame, query, name, given)
@@ -188,7 +194,7 @@ class Libraries:
         if cls is None and (name.rpartition(".")[2][:1].isupper() or name in self.knowledge.signs["wrap"]):
             cls = name
         if cls is not None:
-            found = unknown(*given.arguments).taint & DATA
+            found = unknown(*given.every).taint & DATA
             return Made(cls, found, given.first, frame.path, given.line, given.keywords)
         return made if made is not None else unknown(*given.every)
 
@@ -232,8 +238,8 @@ class Libraries:
                 frame, given.first, Given(given.node, given.arguments[1:], given.keywords)
             )
         self._call_back(frame, given)
-        if name == "split_between_processes":
-            return Unknown(DATA)
+        if name == "split_between_processes" or name.startswith("on_"):  # hooks decide alike, whatever they are given
+            return Unknown(DATA) if name[0] == "s" else unknown(base)
         if self.knowledge.named("agrees", name) and not isinstance(base, Const | Text):
             return ANYTHING
         query = self.knowledge.rank_called(name) if isinstance(base, Unknown | Made | Object) else None
@@ -247,14 +253,11 @@ class Libraries:
     def _method_of(self, frame: Frame, owner: str, name: str, given: Given) -> Value | None:
         """Call a method of an object of a library's class; None if the tables do not have it."""
         dotted = self.knowledge.documented(f"{owner}.{name}")
-        collective = self.knowledge.collectives["call"].get(dotted)
-        if collective is not None:
-            return self.recording.record_collective(frame, collective, given)
-        if dotted in self.knowledge.signs["gated"]:
+        if dotted in self.knowledge.signs["gated"] and dotted not in self.knowledge.collectives["call"]:
             return ANYTHING
+        found = self._known(frame, dotted, given)
         if (model := MODELS.get(dotted)) is not None:
             return model(self.simulator, frame, given)
-        found = self._known(frame, dotted, given)
         if found is not None:
             return found
         if dotted in self.simulator.watched:
@@ -275,17 +278,13 @@ class Libraries:
         if isinstance(base, Made) and base.cls.startswith(_PLAIN):
             return None
         dotted = f"*.{name}"
-        collective = self.knowledge.collectives["call"].get(dotted)
-        if collective is not None:
-            return self.recording.record_collective(frame, collective, given)
-        effect = self.knowledge.effects.get(dotted) or _by_file(name, given)
+        if (found := self._known(frame, dotted, given)) is not None:
+            return found
+        effect = _by_file(name, given)
         if effect is None and name == "dump" and given.owner is not None:
             last = ast.unparse(given.owner).rpartition(".")[2]
             effect = Effect("*.dump", "file", (0,)) if self.knowledge.named("settings", last) else None
-        if effect is not None:
-            return self.recording.act(frame, effect, dotted, given)
-        kind = self.knowledge.local.get(dotted)
-        return self.recording.local(frame, kind, dotted, given) if kind is not None else None
+        return self.recording.act(frame, effect, dotted, given) if effect is not None else None
 
     def inherit(self, frame: Frame, bases: Iterable[str], given: Given) -> None:
         """Make an object of a class of the project whose constructor is a library's."""
@@ -297,6 +296,14 @@ class Libraries:
             self.recording.signs(frame, name, given.node)
 
     # What else the simulation asks
+
+    def stored(self, frame: Frame, base: Value, target: ast.Attribute, value: Value) -> None:
+        """Note an attribute with which a trainer is asked to stop, where it becomes true."""
+        for owner in (*self.simulator.members.classes(base), "*") if target.attr in self._asked else ():
+            entry = self.knowledge.collectives["store"].get(f"{owner}.{target.attr}")
+            if entry is not None:
+                ask = partial(self.recording.record_collective, frame, entry, Given(target))
+                self.simulator.expressions.under(frame, truth(value), value, target, ask)
 
     def environment(self, key: Value) -> Value | None:
         """Return a variable of the environment that holds a rank or a size; None for all others."""

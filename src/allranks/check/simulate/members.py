@@ -12,6 +12,7 @@ from allranks.check.simulate.state import Frame
 from allranks.check.simulate.values import (
     ANYTHING,
     FALSE,
+    NONE,
     RANK,
     SPREAD,
     TRUE,
@@ -88,7 +89,7 @@ class Members:
         if isinstance(base, ByRole):
             return lift(lambda one: self.attribute(frame, one, name, node), base)
         if isinstance(base, Either):
-            known: list[Value] = [one for one in base.options if not isinstance(one, Unknown)]
+            known: list[Value] = [one for one in base.options if not isinstance(one, Unknown) and one != NONE]
             every = (self.attribute(frame, one, name, node) for one in known or base.options)
             return join_all(every) or ANYTHING
         settings = self.settings(base, node)
@@ -145,6 +146,9 @@ class Members:
             return base.get(name)
         if isinstance(base, Unknown) and (chosen := self.simulator.chosen.get(name)) is not None:
             return chosen if len(chosen.options) > 1 else chosen.options[0]
+        if isinstance(base, Unknown) and base.name and not (base.taint or self.knowledge.named("settings", base.name)):
+            alike = self.simulator.calls.named(base.name)
+            return self.find(alike, name) if alike is not None else None
         return None
 
     def _of_module(self, dotted: str) -> Value:

@@ -118,6 +118,10 @@ def _strftime(_: Simulation, __: Frame, given: Given) -> Value | None:
     return Text("{}", base.taint if changes else 0)
 
 
+def _number(_: Simulation, __: Frame, given: Given) -> Value | None:
+    return given.receiver if isinstance(given.receiver, Const) else None
+
+
 def _descriptor_of_file(_: Simulation, __: Frame, ___: Given) -> Value | None:
     return Made("io.FileIO")
 
@@ -137,6 +141,7 @@ METHODS: Mapping[str, Method] = {
         ("strip", "rstrip", "lstrip", "lower", "upper", "replace", "split", "rsplit", "removesuffix", "removeprefix"),
         _changed_text,
     ),
+    **dict.fromkeys(("item", "bool", "any", "all", "to", "cuda", "float", "int", "long"), _number),
     "fileno": _descriptor_of_file,
     "acquire": _acquire,
     **dict.fromkeys(("values", "items", "keys"), _values),

@@ -8,9 +8,10 @@ from allranks.check.simulate import arithmetic
 from allranks.check.simulate.compiled import COMPILERS, compile_function, put_on_devices, shard_over_mesh
 from allranks.check.simulate.given import Given
 from allranks.check.simulate.parts import Model, Simulation
-from allranks.check.simulate.state import Frame
+from allranks.check.simulate.state import Frame, place_of
 from allranks.check.simulate.values import (
     ANYTHING,
+    CLOCK,
     NONE,
     ORDER,
     RANK,
@@ -34,6 +35,7 @@ from allranks.check.simulate.values import (
     truth,
     unknown,
 )
+from allranks.check.traces.nodes import Branch
 
 # Functions
 
@@ -78,6 +80,12 @@ def _truth(_: Simulation, __: Frame, given: Given) -> Value:
         return Const(letter == "T") if letter in "TF" else Unknown(taint(value))
 
     return lift(do, given.first) if given.first is not None else Const(False)
+
+
+def _array(_: Simulation, __: Frame, given: Given) -> Value:
+    """Return an array of one number as that number, where roles have others; of all other arrays nothing is known."""
+    first = given.first.items[0] if isinstance(given.first, Items) and len(given.first.items) == 1 else given.first
+    return first if isinstance(first, ByRole) else unknown(*given.every)
 
 
 def _any(_: Simulation, __: Frame, given: Given) -> Value:
@@ -173,7 +181,7 @@ def _sorted(_: Simulation, __: Frame, given: Given) -> Value:
 
 
 def _container(kind: str) -> Model:
-    def do(_: Simulation, __: Frame, given: Given) -> Value:
+    def do(simulator: Simulation, _: Frame, given: Given) -> Value:
         if kind == "dict":
             made = unknown(*given.arguments)
             return made if made.taint else Table(given.keywords, open=bool(given.arguments))
@@ -181,7 +189,8 @@ def _container(kind: str) -> Model:
             return Items((), kind)
         if isinstance(given.first, Items):
             return Items(given.first.items, kind)
-        return Unknown(taint(given.first) | (ORDER if kind == "set" else 0))
+        found = taint(simulator.expressions.element(given.first)) | taint(given.first)
+        return Unknown(found | (ORDER if kind == "set" else 0))
 
     return do
 
@@ -235,6 +244,37 @@ def _process(simulator: Simulation, frame: Frame, given: Given) -> Value:
     return Made("threading.Thread")
 
 
+def _on_signal(simulator: Simulation, frame: Frame, given: Given) -> Value:
+    """Run the handler of a signal. What it stores only this process knows: others may not have the signal yet."""
+    handler = given.argument(1, "handler")
+    if not isinstance(handler, Function):
+        return ANYTHING
+    scope, live, trace, frame.trace = handler.scope, frame.live, frame.trace, []
+    before: list[tuple[dict[str, Value], dict[str, Value]]] = []
+    while scope is not None:
+        before.append((scope.env, dict(scope.env)))
+        scope = scope.parent
+    simulator.heap.push()
+    simulator.calls.invoke(frame, handler, Given(given.node))
+    stored = simulator.heap.pop()
+    inside, frame.live, frame.trace = tuple(frame.trace), live, trace
+    if handler.scope is not None:
+        trace.append(Branch("UUUU", 0, place_of(given.node), "", inside, ()))
+    else:
+        simulator.results.by_node.pop(handler.node, None)  # nobody has called it
+    for variables, old in before:
+        changed = [name for name, value in old.items() if variables[name] != value]
+        variables.update({name: Unknown(CLOCK) if _is_plain(old[name]) else old[name] for name in changed})
+    for (owner, name), value in stored.items():
+        if value is not None and _is_plain(value):
+            simulator.heap.set(owner, name, Unknown(CLOCK), live)
+    return ANYTHING
+
+
+def _is_plain(value: Value) -> bool:
+    return isinstance(value, Const | Unknown)
+
+
 def _callback(simulator: Simulation, frame: Frame, given: Given) -> Value:
     """Call the function that is the first argument, with those that follow."""
     if not isinstance(given.first, Function):
@@ -249,6 +289,12 @@ def _map(simulator: Simulation, frame: Frame, given: Given) -> Value:
     element = simulator.expressions.element
     passed = tuple(element(one) for one in given.arguments[1:])
     return simulator.calls.invoke(frame, given.first, Given(given.node, passed))
+
+
+def _default_table(simulator: Simulation, frame: Frame, given: Given) -> Value:
+    """Return a dictionary whose values an object of the project is, for all keys."""
+    made = simulator.calls.apply(frame, given.first, Given(given.node)) if isinstance(given.first, Class) else None
+    return Made("<dict>", about=made) if isinstance(made, Object) else ANYTHING
 
 
 def _descriptor(kind: str) -> Model:
@@ -299,6 +345,9 @@ MODELS: Mapping[str, Model] = {
     **dict.fromkeys(("map", "filter", "jax.tree.map", "jax.tree_map", "jax.tree_util.tree_map"), _map),
     **dict.fromkeys(("absl.app.run", "fire.Fire", "typer.run"), _callback),
     "threading.Thread": _thread,
+    "signal.signal": _on_signal,
+    **dict.fromkeys(("torch.tensor", "torch.as_tensor"), _array),
+    "collections.defaultdict": _default_table,
     **dict.fromkeys(("multiprocessing.Process", "torch.multiprocessing.Process"), _process),
     **dict.fromkeys(
         ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes", "accelerate.notebook_launcher"),
@@ -312,6 +361,7 @@ MODELS: Mapping[str, Model] = {
     **dict.fromkeys(("any", "all"), _any),
     "next": _next,
     "accelerate.Accelerator.prepare": _prepare,
+    "lightning.fabric.Fabric.setup_dataloaders": _prepare,
     "functools.partial": _partial,
     "tqdm.trange": _range,
     "int": _number,

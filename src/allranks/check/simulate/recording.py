@@ -46,6 +46,7 @@ _TAINTS = {
     "clock": CLOCK,
     "random": RANDOM,
     "identity": IDENTITY,
+    "unique": IDENTITY | RANDOM,
     "temporary": IDENTITY,
 }
 _NEED_PATH = ("file", "append", "checkpoint")  # without a path these return what they would write
@@ -100,6 +101,9 @@ class Recording:
             return ANYTHING
         if entry.only_if and not any(given.has(key, constant) for key, constant in entry.only_if):
             return ANYTHING
+        for key in (*range(len(given.arguments)), *dict(given.keywords)) if entry.hidden else ():
+            if isinstance(one := given.argument(key), Text) or (isinstance(one, Made) and one.cls == "pathlib.Path"):
+                _aim(self.note(frame, entry.name, "path", given), one, given.expression(key))  # of what all save
         forward = entry.op.endswith(" forward")  # each rank gives its own rows
         if entry.op == "DDP forward" and self.simulator.no_grad:
             return Unknown(DATA)  # it waits for nobody
@@ -107,7 +111,7 @@ class Recording:
             return Unknown(DATA) if forward else unknown(*given.arguments)
         if entry.wrapped and (not self.simulator.wraps or self.simulator.no_grad):
             return ANYTHING
-        made = self.note(frame, entry.name, "collective", given, entry)
+        made = self.note(frame, entry.name, "stop" if entry.op == "stop" else "collective", given, entry)
         made.group = any(_is_group(given.argument(key)) for key in entry.group)
         for at in entry.fills:
             target = given.expression(at)
@@ -142,16 +146,12 @@ class Recording:
         if kind == "tracker":
             live &= self._with_run(name, live)
         if name.rpartition(".")[2] in _MOVES:
-            moved = self.note(
-                frame, name, "moved", given, entry, given.argument(0 if of_receiver else 1, "dst", "target")
-            )
-            source = given.expression(0 if of_receiver else 1, "dst", "target")
-            moved.target = ast.unparse(source) if source is not None else ""
+            to: tuple[int | str, ...] = (0 if of_receiver else 1, "dst", "target")
+            _aim(self.note(frame, name, "moved", given, entry), given.argument(*to), given.expression(*to))
         if kind and not (kind in _NEED_PATH and entry.path and not _names_file(where)):
             call = self.note(frame, name, kind, given, entry, where)
             call.live = live
-            source = given.owner if of_receiver else given.expression(*keys)
-            call.target = ast.unparse(source) if source is not None else ""
+            _aim(call, where, given.owner if of_receiver else given.expression(*keys))
         return made
 
     def _with_run(self, name: str, live: int) -> int:
@@ -187,7 +187,7 @@ class Recording:
             return Unknown(SEEN) if taint(where) else ANYTHING  # files of one run say the same
         if entry.kind == "tracker":
             return Made("<run>")
-        return Unknown(taint(where)) if where is not None else ANYTHING
+        return unknown(where) if where is not None else unknown(*given.every)
 
     def local(self, frame: Frame, kind: str, name: str, given: Given) -> Value:
         """Note what only this process knows, and return it."""
@@ -209,6 +209,11 @@ class Recording:
             return Made("datetime.datetime", CLOCK)
         inside = unknown(*given.arguments, given.receiver).taint if kind in ("exists", "listing") else 0
         return Unknown(found | inside & RANK)
+
+
+def _aim(call: Call, where: Value | None, source: ast.expr | None) -> None:
+    """Note which path a call is about."""
+    call.where, call.target = where, ast.unparse(source) if source is not None else ""
 
 
 def _is_group(value: Value | None) -> bool:

@@ -11,7 +11,7 @@ from allranks.check.simulate.joining import join
 from allranks.check.simulate.parts import Gap, Simulation
 from allranks.check.simulate.state import Frame, Recording, Slot, place_of
 from allranks.check.simulate.values import ANYTHING, NONE, ByRole, Const, Function, Value, by_role, of_role
-from allranks.check.traces.nodes import Branch, Exit, Result, has_collective
+from allranks.check.traces.nodes import Branch, Exit, Result
 
 _MOST_VARIANTS = 8  # results kept of one function; what is called in more ways gets the last
 _DEEPEST = 40
@@ -80,19 +80,11 @@ class Results:
         frame = Frame(function.module, symbol, env, function.scope, function, live)
         if isinstance(node, ast.Lambda):
             value = self.simulator.expressions.value(frame, node.body)
-            return Result(
-                symbol,
-                frame.path,
-                node.lineno,
-                value,
-                tuple(frame.trace),
-                has_collective=has_collective(tuple(frame.trace)),
-            )
+            return Result(symbol, frame.path, node.lineno, value, tuple(frame.trace))
         self.simulator.statements.block(frame, node.body)
         value = _returned(frame)
         yielded = _for_roles(frame.yielded) if frame.yields else None
-        trace = tuple(frame.trace)
-        return Result(symbol, frame.path, node.lineno, value, trace, frame.yields, yielded, has_collective(trace))
+        return Result(symbol, frame.path, node.lineno, value, tuple(frame.trace), frame.yields, yielded)
 
 
 def _returned(frame: Frame) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 from allranks.check.knowledge.tables import Knowledge
 from allranks.check.project.modules import Modules
@@ -16,7 +17,7 @@ from allranks.check.simulate.members import Members
 from allranks.check.simulate.parts import Gap
 from allranks.check.simulate.recording import Recording
 from allranks.check.simulate.results import Results
-from allranks.check.simulate.state import Frame, Heap
+from allranks.check.simulate.state import Frame, Heap, place_of
 from allranks.check.simulate.statements import Statements
 from allranks.check.simulate.values import (
     ANYTHING,
@@ -32,7 +33,7 @@ from allranks.check.simulate.values import (
     Value,
 )
 from allranks.check.sources.source import module_name
-from allranks.check.traces.nodes import Result, has_collective
+from allranks.check.traces.nodes import Enter, Result
 
 _MOST_STEPS = 2_000_000
 
@@ -140,9 +141,7 @@ class Simulator:
             self._objects[path] = before
         self.program = ""
         self.heap.forget_settings()
-        return Result(
-            module.name, path, 1, ANYTHING, tuple(frame.trace), has_collective=has_collective(tuple(frame.trace))
-        )
+        return Result(module.name, path, 1, ANYTHING, tuple(frame.trace))
 
     def variable(self, module: ModuleObject, name: str) -> Value | None:
         """Return a variable of a module; None if it has none."""
@@ -222,4 +221,9 @@ class Simulator:
         """Return what a function does that nobody calls, with nothing known of its arguments. ``live``: the roles that
         may call it."""
         env = self.calls.bind(function, Given(function.node), anyhow=True)
-        return self.results.result(function, env, live & function.only)
+        found = self.results.result(function, env, live & function.only)
+        decorators = getattr(function.node, "decorator_list", ())
+        if found is None or not found.trace or not decorators:
+            return found
+        entered = self.calls.entered(function, Enter(found, place_of(decorators[0]), live & function.only))
+        return found if isinstance(entered, Enter) else replace(found, trace=(entered,))

@@ -89,14 +89,16 @@ class Statements:
 
     def store(self, frame: Frame, target: ast.expr, value: Value) -> None:
         """Bind a target: a name, an attribute, an item, or several."""
+        if isinstance(target, ast.Name | ast.Attribute) and isinstance(value, Unknown) and not value.name:
+            name = target.id if isinstance(target, ast.Name) else target.attr
+            agreed = value.taint & DATA and self.simulator.knowledge.named("agreed", name)
+            found = value.taint & ~DATA if agreed else value.taint
+            value = Unknown(found, value.true, name, value.kind)
         if isinstance(target, ast.Name):
-            if isinstance(value, Unknown) and not value.name:
-                agreed = value.taint & DATA and self.simulator.knowledge.named("agreed", target.id)
-                found = value.taint & ~DATA if agreed else value.taint
-                value = Unknown(found, value.true, target.id, value.kind)
             self.bind(frame, target.id, value)
         elif isinstance(target, ast.Attribute):
             base = self.simulator.expressions.value(frame, target.value)
+            self.simulator.library.stored(frame, base, target, value)
             for one in base.options if isinstance(base, Either) else (base,):
                 if isinstance(one, Object | Class):
                     self.simulator.heap.set(one, target.attr, value, frame.live)
@@ -167,7 +169,8 @@ class Statements:
             self.change(frame, target.value, Table(((key.value, value),), open=True))
         elif isinstance(target.value, ast.Name | ast.Attribute) and isinstance(base, Unknown | Items | Table):
             found = taint(base) | taint(value) | taint(key)
-            if found != taint(base):
+            agreed = isinstance(base, Unknown) and base.kind == "agreed"  # a rank puts its part where it is already
+            if found != taint(base) and not agreed:
                 self.change(frame, target.value, Unknown(found))
 
     # Simple statements
@@ -235,9 +238,10 @@ class Statements:
         self._leave(frame, "break" if breaks else "continue", node)
 
     def _assert(self, frame: Frame, node: ast.Assert) -> None:
-        test = self.simulator.expressions.value(frame, node.test)
-        if roles_where(truth(test), "F") & frame.live == frame.live:
+        holds = roles_where(truth(self.simulator.expressions.value(frame, node.test)), "TUD") & frame.live
+        if not holds:
             self._leave(frame, "raise", node)
+        frame.live = holds
 
     def _global(self, frame: Frame, node: ast.Global) -> None:
         frame.globals.update(node.names)

@@ -270,7 +270,8 @@ def unknown(*values: Value | None, also: int = 0) -> Unknown:
     found = also
     for value in values:
         found |= taint(value)
-    return Unknown(made_of(found)) if found else ANYTHING
+    agreed = not found and any(isinstance(value, Unknown) and value.kind == "agreed" for value in values)
+    return Unknown(made_of(found)) if found else Unknown(kind="agreed") if agreed else ANYTHING
 
 
 def made_of(found: int) -> int:

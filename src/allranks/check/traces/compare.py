@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from allranks.check.simulate.values import DATA, DIFFERS, RANK, Truth
-from allranks.check.traces.nodes import Branch, Call, Enter, Exit, Loop, Node, Result, Span, Try, has_collective
+from allranks.check.simulate.values import DATA, DIFFERS, NONE, RANK, Truth, Unknown, of_role
+from allranks.check.traces.nodes import WAITED, Branch, Call, Enter, Exit, Loop, Node, Result, Span, Try, has_collective
 from allranks.check.traces.sequences import (
     LEAVES,
     Sequence_,
@@ -26,6 +26,7 @@ from allranks.check.traces.walk import Step
 Assumed: TypeAlias = frozenset[tuple[str, bool]]  # settings, by how the program writes them
 _SETTING = re.compile(r"(not )?([A-Za-z_][\w.]*)")
 _LONGEST = 20_000  # collectives of a function, with those of the functions that it calls
+_FIRST = 0b0001  # one process, which differs from none
 _LEAVING = ("return", "break", "continue", "end")
 
 
@@ -43,9 +44,9 @@ class Divergence:
 
     - ``branch``: the condition (or the loop) where they part; ``path`` and ``symbol``: its file and function.
     - ``call``: the first collective that not all reach. ``at``: where its function calls it or what leads to it.
-    - ``cause``: ``rank`` (a condition on the rank), ``return`` (one role leaves the function), ``process`` (a condition
-      that each process decides for itself), ``rounds`` (processes go round a loop a different number of times),
-      ``order`` (the same calls in another order).
+    - ``cause``: ``rank`` (a condition on the rank), ``return`` (one role leaves the function, or a round of a loop),
+      ``loop`` (it leaves the loop), ``process`` (a condition that each process decides for itself), ``rounds``
+      (processes go round a loop a different number of times), ``order`` (the same calls in another order).
     - ``first``, ``others``: the ops that the sides go on to. ``who``: the roles of the first side.
     """
 
@@ -106,7 +107,7 @@ class Comparison:
 
     def _item(self, node: Node, role: int, assumed: Assumed) -> list[Any]:
         if isinstance(node, Call):
-            if node.kind != "collective" or node.group or not node.live >> role & 1:
+            if node.kind not in WAITED or node.group or not node.live >> role & 1:
                 return []
             return [("collective", node.entry.op)]
         if isinstance(node, Enter):
@@ -147,10 +148,11 @@ class Comparison:
             return
         whole = {self.items((*nodes, *after), role, level.assumed) for role in level.each}
         level = replace(level, quiet=level.quiet or len(whole) < 2)
+        picking = [node for node in nodes if isinstance(node, Branch) and _is_which(node)]  # two of them: in turns
         for at, node in enumerate(nodes):
             rest = (*nodes[at + 1 :], *after)
             if isinstance(node, Branch):
-                told = self._branch(node, level, rest)
+                told = self._branch(node, level, rest, only=len(picking) == 1)
                 level = replace(level, quiet=level.quiet or told)
             elif isinstance(node, Loop):
                 self._loop(node, level, rest)
@@ -179,8 +181,9 @@ class Comparison:
             found = self._note(handler, level, steps[0], "process", ((), (steps[0][0].entry.op,)))
             found.leaves = "swallowing its exception"
 
-    def _branch(self, node: Branch, level: _Level, rest: tuple[Node, ...]) -> bool:
-        """Compare the two sides of a condition; return whether one leaves the function because of the rank."""
+    def _branch(self, node: Branch, level: _Level, rest: tuple[Node, ...], *, only: bool) -> bool:
+        """Compare the two sides of a condition; return whether one leaves the function because of the rank. ``only``:
+        it is the only condition there that picks ranks."""
         there = [role for role in level.each if node.letters[role] in "TUD"]
         others = [role for role in level.each if node.letters[role] in "FUD"]
         parted = leaves = False
@@ -190,9 +193,12 @@ class Comparison:
             if node.letters[one] != node.letters[other]:
                 parted = self._differ(node, (node.then, one), (node.orelse, other), level, rest)
                 leaves = parted and self.found[-1].leaves != ""
-        either = [role for role in there if node.letters[role] == "D"]
-        if either and not parted and node.taint & DIFFERS & ~RANK:
-            self._differ(node, (node.then, either[0]), (node.orelse, either[0]), level, rest, cause="process")
+        either = [role for role in there if node.letters[role] == "D" and level.roles != _FIRST]
+        own = node.taint & DIFFERS & ~RANK
+        sure = own or (_is_which(node) and (only or self._leaves(node.then, level.each[0]) != ""))
+        if either and not parted and sure:
+            cause = "process" if own else "rank"  # ranks of one role differ, too
+            self._differ(node, (node.then, either[0]), (node.orelse, either[0]), level, rest, cause=cause)
         for roles, side in ((there, node.then), (others, node.orelse)):
             if roles:
                 inside = replace(level, roles=sum(1 << role for role in roles), quiet=level.quiet or parted)
@@ -210,15 +216,12 @@ class Comparison:
         cause: str = "rank",
     ) -> bool:
         """Compare the collectives of a role on one side with those of a role on the other; note where they differ."""
-        if any(fails(nodes) for nodes, _ in (one, other)):
+        if any(fails(nodes) and not plain(self.items(nodes, role)) for nodes, role in (one, other)):
             return False
-        leaves = [self._leaves(*side) for side in (one, other)]
+        leaves, ways = self._ways(one, other, level)
         missed = self._missed(leaves, rest, level)
         later = self.items(missed, other[1] if leaves[0] else one[1], level.assumed)
-        sides = []
-        for (nodes, role), gone in zip((one, other), leaves, strict=True):
-            items = self.items(nodes, role, level.assumed)
-            sides.append(plain(without_end(items) if gone else (*items, *later)))
+        sides = [plain(way if gone else (*way, *later)) for way, gone in zip(ways, leaves, strict=True)]
         if sides[0] == sides[1]:
             return False
         at = next((i for i, (a, b) in enumerate(zip(*sides, strict=False)) if a != b), min(map(len, sides)))
@@ -229,12 +232,39 @@ class Comparison:
             return False
         same = sorted(map(str, sides[0])) == sorted(map(str, sides[1]))
         if cause == "rank":
-            cause = "order" if same else "return" if leaves[1 - longer] else "rank"
-        first = inside[min(position(sides[longer], at), len(inside) - 1)]
-        found = self._note(node, level, first, cause, (ops_of(sides[0]), ops_of(sides[1])))
+            leaves_by = {"": "rank", "break": "loop"}.get(leaves[1 - longer], "return")
+            cause = "order" if same else leaves_by
+        missing = inside[min(position(sides[longer], at), len(inside) - 1) :]
+        made = {op for kind, op, *_ in sides[1 - longer] if kind == "collective"}
+        there = (one for one in missing if one[1] == missing[0][1] and one[0].entry.op not in made)
+        first = next((one for one in there if not one[0].entry.hidden), missing[0])  # whose name says that it waits
+        found = self._note(node, level, first, cause, (ops_of(sides[0][at:]), ops_of(sides[1][at:])))
         found.leaves = leaves[1 - longer]
         found.changes = any(changes_files(nodes) for nodes in (node.then, node.orelse, missed))
         return True
+
+    def _ways(
+        self, one: tuple[Sequence[Node], int], other: tuple[Sequence[Node], int], level: _Level
+    ) -> tuple[list[str], list[Sequence_]]:
+        """Return how two sides leave, and what they call until then. Where both go on to the same calls, and one may
+        leave, it does."""
+        leaves = [self._leaves(*side) for side in (one, other)]
+        ways = [self.items(*side, level.assumed) for side in (one, other)]
+        if not any(leaves) and plain(ways[0]) == plain(ways[1]):
+            may = [self._may_leave(*side) for side in (one, other)]
+            if (may[0][0] == "") != (may[1][0] == ""):
+                leaves = [kind for kind, _ in may]
+                ways = [until if kind else way for (kind, until), way in zip(may, ways, strict=True)]
+        return leaves, [without_end(way) if kind else way for kind, way in zip(leaves, ways, strict=True)]
+
+    def _may_leave(self, nodes: Sequence[Node], role: int) -> tuple[str, Sequence_]:
+        """Return how a role may leave nodes where a condition that is alike for all decides, and what it calls until
+        then."""
+        for at, node in enumerate(nodes):
+            for side in (node.then, node.orelse) if isinstance(node, Branch) and node.letters[role] == "U" else ():
+                if (kind := self._leaves(side, role)) in LEAVES:
+                    return kind, (*self.items(nodes[:at], role), *self.items(side, role))
+        return "", ()
 
     def _note(
         self,
@@ -280,7 +310,7 @@ class Comparison:
             if calls:
                 ops = ops_of(plain(without_end(self.items(node.body, role), ("break", "continue"))))
                 self._note(node, level, calls[0], "rank", (ops, ()))
-        elif node.taint & DIFFERS:
+        elif node.taint & DIFFERS and level.roles != _FIRST:
             body = plain(without_end(self.items(node.body, level.each[0]), ("break", "continue")))
             calls = located(node.body, level.each[0])
             if body and calls:
@@ -326,6 +356,12 @@ def _assumed_letter(node: Branch, role: int, assumed: Assumed) -> str:
         if (name, value) in assumed or (name, not value) in assumed:
             return "T" if (name, value) in assumed else "F"
     return node.letters[role]
+
+
+def _is_which(node: Branch) -> bool:
+    """Whether a condition picks ranks: ``turn == rank``, ``rank in members``, ``counted_by_rank_0 > 3``."""
+    every = (of_role(node.test or NONE, role) for role in range(4))
+    return any(isinstance(one, Unknown) and one.kind == "which" for one in every)
 
 
 def compare(root: Result) -> list[Divergence]:

@@ -54,15 +54,19 @@ class Result:
     yielded: Value | None = None
     has_collective: bool = False  # it holds a collective, or an end of the process, at any depth
 
+    def __post_init__(self) -> None:
+        self.has_collective = has_collective(self.trace)
+
 
 @dataclass(slots=True, eq=False)
 class Enter:
-    """A call of a function of the project. ``starts``: processes are started that run it."""
+    """A call of a function of the project. ``starts``: processes are started that run it. ``ordered``: as of a call."""
 
     result: Result
     span: Span
     live: int = 15
     starts: bool = False
+    ordered: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -127,11 +131,14 @@ class Try:
 Node: TypeAlias = Call | Enter | Branch | Loop | Exit | Try
 
 
+WAITED = ("collective", "stop")  # what all processes must call alike
+
+
 def has_collective(nodes: tuple[Node, ...]) -> bool:
     """Return whether nodes hold a collective, or an end of the process, at any depth."""
     for node in nodes:
         if isinstance(node, Call):
-            if node.kind == "collective":
+            if node.kind in WAITED:
                 return True
         elif isinstance(node, Enter):
             if node.result.has_collective:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from allranks.check.traces.nodes import Branch, Call, Enter, Exit, Loop, Node, Span, Try
+from allranks.check.traces.nodes import WAITED, Branch, Call, Enter, Exit, Loop, Node, Span, Try
 
 # The collectives of one role: ("collective", op) · ("choice", then, orelse) · ("loop", items) · ("exit", kind).
 Sequence_: TypeAlias = tuple[Any, ...]
@@ -94,7 +94,7 @@ def located(nodes: Sequence[Node], role: int, at: Span | None = None, depth: int
     found: list[tuple[Call, Span]] = []
     for node in nodes:
         if isinstance(node, Call):
-            if node.kind == "collective" and not node.group and node.live >> role & 1:
+            if node.kind in WAITED and not node.group and node.live >> role & 1:
                 found.append((node, at or node.span))
         elif isinstance(node, Enter):
             if node.live >> role & 1 and depth < 40:

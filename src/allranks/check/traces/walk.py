@@ -127,7 +127,8 @@ class Walk:
     def _enter(self, node: Enter, way: _Way) -> None:
         certain, may = way.certain & node.live, way.may & node.live
         started = way.started or node.starts
-        key = (id(node.result), certain, may, way.ordered, way.guard is not None, started)
+        ordered = way.ordered or node.ordered
+        key = (id(node.result), certain, may, ordered, way.guard is not None, started)
         again = (id(node.result), may)
         if not may or key in self._seen:
             for role, count in enumerate(self._made.get(again, ()) if may else ()):
@@ -139,7 +140,7 @@ class Walk:
         result = node.result
         chain = (*way.chain, step)
         inside = replace(way, certain=certain, may=may, chain=chain, symbol=result.symbol, path=result.path)
-        inside.started = started
+        inside.started, inside.ordered = started, ordered
         self._nodes(node.result.trace, inside)
         self._made[again] = [now - then for now, then in zip(self._passed, before, strict=True)]
 

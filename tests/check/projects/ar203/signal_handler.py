@@ -15,7 +15,7 @@ class Preempted:
     def save(self, state):
         flag = torch.tensor(int(self.asked))
         if self.asked:
-            dcp.save(state, checkpoint_id="/shared/last")  # missed: AR203
+            dcp.save(state, checkpoint_id="/shared/last")  # expect: AR203
 
 
 def main(state):

@@ -5,4 +5,4 @@ rank = dist.get_rank()
 for x in range(9):
     if rank == 0:
         break
-    dist.barrier()  # expect: AR202
+    dist.barrier()  # expect: AR209

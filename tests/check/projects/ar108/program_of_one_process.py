@@ -1,0 +1,4 @@
+import os
+
+if not os.path.exists('out'):
+    os.makedirs('out')
