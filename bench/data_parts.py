@@ -59,7 +59,7 @@ def _ledger(told: Mapping[str, Any]) -> Made:
     one = told["seconds"] / told["samples"]
     unfound = told["faults"] - told["found"] + told["wrong"]
     rows = [
-        ("ledger, in batches of 24", f"{one * 1e9:.0f} ns a sample"),
+        ("ledger, in batches of 24, added up as by the loader", f"{one * 1e9:.0f} ns a sample"),
         ("to find where an epoch's ledger is wrong", duration(told["search"])),
     ]
     return rows, [
