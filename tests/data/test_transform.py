@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allranks.checkpoint import agree
-from allranks.data.base import BadSample
+from allranks.data.base import BadSample, find_bad_samples
+from allranks.data.sample_columns import SampleColumns
 from allranks.data.transform import FilterOperation, MapOperation, TransformChain
 from allranks.errors import DataError
 
@@ -143,3 +144,56 @@ def test_random_numbers_stay_the_same_for_ever() -> None:
         return int(rng.bit_generator.random_raw())
 
     assert TransformChain((MapOperation(bits, random=True),), seed=5).apply([0, 1], IDS[:2], 3) == GOLDEN
+
+
+def doubled_column(samples: Any) -> Any:
+    return {"n": 2 * np.asarray(samples["n"]), "text": samples["text"]}
+
+
+def grown(samples: Any) -> Any:
+    for sample in samples:
+        sample["n"] += 1
+        if sample["n"] % 5 == 0:
+            raise ValueError(f"not {sample['n']}")
+    return samples
+
+
+def as_list(samples: Any) -> Any:
+    return [{**sample, "text": sample["text"] + "!"} for sample in samples]
+
+
+OPERATIONS = [
+    MapOperation(doubled_column, batched=True),
+    MapOperation(grown, batched=True, on_error="mask"),
+    MapOperation(as_list, batched=True),
+    MapOperation(dict),
+    MapOperation(lambda sample: BadSample("odd") if sample["n"] % 3 == 0 else sample),
+    FilterOperation(lambda samples: np.asarray(samples["n"]) % 4 != 1, batched=True),
+    FilterOperation(lambda sample: sample["n"] % 7 != 2),
+]
+
+
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=12),
+    st.sets(st.integers(0, 11)),
+    st.lists(st.sampled_from(OPERATIONS), max_size=4),
+)
+def test_columns_with_bad_samples_are_transformed_as_dicts_are(
+    numbers: list[int], bad_places: set[int], operations: list[MapOperation | FilterOperation]
+) -> None:
+    """Each sample by itself, too: which samples come together does not matter."""
+    chain = TransformChain(tuple(operations))
+    bad = {at: BadSample(f"bad {at}") for at in sorted(bad_places) if at < len(numbers)}
+    columns = SampleColumns({"n": np.array(numbers), "text": [f"t{one}" for one in numbers]}, len(numbers), bad)
+    dicts = [bad.get(at, {"n": one, "text": f"t{one}"}) for at, one in enumerate(numbers)]
+    ids = np.arange(len(numbers))
+    alone = [
+        one
+        for at, sample in enumerate(dicts)
+        for one in chain.apply([dict(sample) if isinstance(sample, dict) else sample], ids[at : at + 1], 0)
+    ]
+    done = chain.apply(columns, ids, 0)
+    good = set(range(len(numbers))) - set(find_bad_samples(done))
+    assert list(done) == alone
+    assert list(chain.apply(dicts, ids, 0)) == alone
+    assert good == {at for at, one in enumerate(alone) if not isinstance(one, BadSample)}
