@@ -13,10 +13,7 @@ from allranks.check.tree.syntax import function_of, given, has_stars, is_constan
 from allranks.check.tree.words import mentions, says
 from allranks.findings import Finding
 
-SAMPLERS = (
-    "torch.utils.data.DistributedSampler",
-    "torchdata.stateful_dataloader.sampler.StatefulDistributedSampler",
-)
+SAMPLERS = ("torch.utils.data.DistributedSampler", "torchdata.stateful_dataloader.sampler.StatefulDistributedSampler")
 _LEARNS = ("backward(", "zero_grad", "value_and_grad")
 # They call set_epoch themselves.
 _LEADERS = (

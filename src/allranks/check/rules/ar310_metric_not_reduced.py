@@ -31,7 +31,6 @@ from allranks.findings import Finding, Note
 _LOGGED = "the value of this process' part is logged as that of all data"
 _STEPS = ("validation_step", "test_step", "on_validation_epoch_end", "validation_epoch_end", "test_epoch_end")
 _ELSEWHERE = ", which other files divide"
-_REDUCES = ("all_reduce(", "all_gather", "gather_for_metrics", "reduce_", "allreduce", ".reduce(", "gather(")
 _MEANS = ("mean", "average", "sum", "accuracy_score", "f1_score", "roc_auc_score", "stack", "cat", "concatenate")
 
 
@@ -63,12 +62,7 @@ class MetricNotReduced(LocalRule):
     cluster = "The score is that of 1/N of the data; if each process decides by its own, some stop and others continue."
     advice = "all_reduce the sum and the count before dividing; with Lightning, log with sync_dist=True."
     words = (
-        "DistributedSampler",
-        "validation_step",
-        "test_step",
-        "_epoch_end",
-        "setup_dataloaders",
-        "loader",
+        *("DistributedSampler", "validation_step", "test_step", "_epoch_end", "setup_dataloaders", "loader"),
         "process_index",
     )
     nodes = (ast.Call, ast.FunctionDef)
@@ -153,7 +147,7 @@ pl.Trainer(devices=8, strategy="ddp").fit(Model())
         """Whether what Lightning logs is logged by several processes."""
         path, facts = finding.place.path, program.facts
         if finding.message.endswith(_ELSEWHERE):
-            return any(map(deals_held_out, facts.files(path))) and not facts.says(path, *_REDUCES)
+            return any(map(deals_held_out, facts.files(path)))
         return finding.message != _LOGGED or path in facts.by_trainer
 
 
@@ -200,11 +194,19 @@ def _mean(function: ast.FunctionDef, file: File) -> ast.AST | None:
         if not over or rank_guard(loop, file) is not None or mentions(loop.iter, "trains"):
             continue
         names = {place for at in nodes_in(loop.body) for place in _filled(at)}
-        behind = (at for at in own(function) if getattr(at, "lineno", 0) > (loop.end_lineno or 0))
+        behind = [at for at in own(function) if getattr(at, "lineno", 0) > (loop.end_lineno or 0)]
+        if any(_is_handed(at, names) for at in behind):
+            continue
         found = next((at for at in behind if _is_mean(at, names)), None)
         if found is not None:
             return found
     return None
+
+
+def _is_handed(at: ast.AST, names: set[str]) -> bool:
+    """Whether a statement gives what was added up to what may reduce it in place: ``world.sum_(total)``."""
+    call = at.value if isinstance(at, ast.Expr) and isinstance(at.value, ast.Call) else None
+    return call is not None and tail_of(call) != "print" and any(names & places_in(one) for one in call.args)
 
 
 def _filled(at: ast.AST) -> frozenset[str]:

@@ -24,14 +24,8 @@ _BINDING = (
 )
 # Each tensor goes to a GPU by its number: mostly nothing is left that takes the current one.
 _BY_NUMBER = (
-    "device_ids=[rank",
-    "device_ids=[local",
-    "device_ids=[gpu",
-    "device_ids=[self",
-    'device("cuda", ',
-    "device('cuda', ",
-    "f'cuda:{",
-    'f"cuda:{',
+    *("device_ids=[rank", "device_ids=[local", "device_ids=[gpu", "device_ids=[self", 'device("cuda", '),
+    *("device('cuda', ", "f'cuda:{", 'f"cuda:{'),
 )
 _STARTS = ("spawn(", "start_processes", "Process(", "--nproc_per_node", "--nproc-per-node")
 _UNBOUND = "an NCCL process group is made, and no GPU is bound to the process"

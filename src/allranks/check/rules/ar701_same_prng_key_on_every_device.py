@@ -10,8 +10,7 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.draws import is_own
-from allranks.check.tree.keys import DRAWS, drawn_alike, is_shared
-from allranks.check.tree.mapped import MAPS
+from allranks.check.tree.mapped import DRAWS, MAPS, drawn_alike, is_shared
 from allranks.check.tree.origins import RANK_KINDS, origins
 from allranks.check.tree.syntax import arguments, calls_of, function_of, keyword, name_of, own, tail_of, words_of
 from allranks.check.tree.words import parts, says
@@ -32,17 +31,11 @@ _WORKERS = "the workers of every rank's loader draw the same random numbers"
 _ALIKE = "torch has the same seed on all ranks, and the training draws noise"
 _RANDOM = ("random.", "rand(", "randn", "Random", "augment", "Jitter", "shuffle")
 # Draws of a training step: noise, the time of a diffusion, windows of data.
-_NOISE = ("randn_like", "rand_like", "add_noise", "q_sample")
+_NOISE = ("randn_like", "add_noise", "q_sample")
 _SIZED = ("torch.randn", "torch.rand", "torch.randint")
 _ROWS = frozenset({"batch", "bs", "bsz"})
 _SEVERAL = (
-    "DistributedDataParallel",
-    "DDP(",
-    "Accelerator(",
-    "FSDP",
-    "fully_shard",
-    "deepspeed.init",
-    "strategy=",
+    *("DistributedDataParallel", "DDP(", "Accelerator(", "FSDP", "fully_shard", "deepspeed.init", "strategy="),
     "all_reduce(",
 )
 _LEARNS = ("backward(", "training_step")
@@ -124,9 +117,10 @@ def main(step, state, batch):
         name, key = name_of(node, file), node.args[0]
         if name in _SEEDERS:
             function = function_of(node, file)
-            of_worker = says(file.path, "held_out") or (function is not None and "worker" in function.name)
+            name = function.name if function is not None else ""
+            apart = says(file.path, "held_out") or says(name, "held_out", "one_process") or "worker" in name
             alike = len(node.args) == 1 and keyword(node, "device_specific") is None and not is_own(key, file)
-            if alike and not of_worker and file.once("seeds alike", file.tree, lambda _: node) is node:
+            if alike and not apart and file.once("seeds alike", file.tree, lambda _: node) is node:
                 found = self.local(file, node, _ALIKE, cluster=_OF_TORCH, advice=_ADD)
                 here = file.says(*_LEARNS)
                 yield found if here else replace(found, confidence="low")

@@ -19,14 +19,11 @@ from allranks.check.tree.syntax import (
     own,
     rank_guard,
     tail_of,
+    variables,
 )
 from allranks.check.tree.words import says
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-# What fills a list or dict, gives its parts, and takes it to go over it.
-_FILLS = ("update", "append", "extend", "add", "insert", "setdefault")
-_PARTS = ("items", "keys", "values")
-_SHOWN = ("enumerate", "sorted", "list", "len", "tqdm", "print", "reversed")
 _BRANCHES = (ast.If, ast.IfExp, ast.While)
 # What is true on one rank, as people call it; a number that is false on one rank.
 _IS_ONE = (
@@ -201,7 +198,7 @@ def is_for_all(use: ast.AST, guard: ast.If, file: File) -> bool:
     for parent, child in inside(use, file):
         if isinstance(parent, ast.Try) and id(parent) not in around:
             return False
-        if isinstance(parent, ast.For) and child is not parent.iter and is_filled_on_one(parent, file):
+        if isinstance(parent, ast.For) and child is not parent.iter and _is_filled_on_one(parent, file):
             return False
         if isinstance(parent, ast.BoolOp) and any(asks_rank(at) for at in parent.values if at is not child):
             return False
@@ -210,22 +207,21 @@ def is_for_all(use: ast.AST, guard: ast.If, file: File) -> bool:
                 return False
             if ast.unparse(parent.test) in asked and child not in getattr(parent, "body", ()):
                 return False
-            if any(child in part for part in _parts_where(guard.test, parent)):
-                return False
     return True
 
 
-def _parts_where(guard: ast.expr, branch: ast.AST) -> Iterator[Sequence[ast.AST]]:
-    """Yield the parts of ``branch`` that are reached only where ``guard`` holds on every rank: ``not several`` of
-    ``not several or rank == 0``."""
-    known = guard.values if isinstance(guard, ast.BoolOp) and isinstance(guard.op, ast.Or) else ()
-    if not isinstance(branch, ast.If):
-        return
-    for part in (part for part in known if not asks_rank(part)):
-        if ast.unparse(part) == ast.unparse(branch.test):
-            yield branch.body
-        elif isinstance(part, ast.UnaryOp) and ast.unparse(part.operand) == ast.unparse(branch.test):
-            yield branch.orelse
+def _is_filled_on_one(loop: ast.For, file: File) -> bool:
+    """A loop goes over what is empty at first in its function, and what some ranks alone use until then."""
+    nodes = own(function_of(loop, file) or file.tree)
+    for name in variables(loop.iter):
+        named = [at for at in nodes if isinstance(at, ast.Name) and at.id == name and at.lineno < loop.lineno]
+        stored = next((at for at in reversed(named) if isinstance(at.ctx, ast.Store)), None)
+        above = next(file.parents(stored), None) if stored is not None else None
+        if isinstance(above, ast.Assign) and ast.unparse(above.value) in ("{}", "[]", "dict()", "list()", "set()"):
+            used = [at for at in named if at.lineno > above.lineno]
+            if used and all(rank_guard(at, file) is not None for at in used):
+                return True
+    return False
 
 
 def _others_leave(use: ast.AST, file: File) -> bool:
@@ -279,57 +275,3 @@ def _resumes(call: ast.Call, file: File) -> bool:
 
 def _calls(node: ast.AST) -> list[ast.Call]:
     return [at for at in walk(node) if isinstance(at, ast.Call)]
-
-
-def is_filled_on_one(loop: ast.For, file: File) -> bool:
-    """Say whether a loop goes over what is empty at first in its function, and which some ranks alone fill there."""
-    over: ast.expr | None = loop.iter
-    while isinstance(over, ast.Call):
-        over = _gone_over(over)
-    if not isinstance(over, ast.Name):
-        return False
-    named = [n for n in own(function_of(loop, file) or file.tree) if isinstance(n, ast.Name) and n.id == over.id]
-    around = [p for p, _ in inside(loop, file)]
-    last = max((at for at in named if at.lineno < loop.lineno and _is_stored(at)), key=_line, default=None)
-    if last is None or not _begins_empty(last, file) or not any(p in around for p in _above(last, file)):
-        return False
-    between = [at for at in named if last.lineno < at.lineno < loop.lineno]
-    changed = [at for at in between if _changes(at, file)]
-    return bool(changed) and all(rank_guard(at, file) is not None for at in changed)
-
-
-def _line(name: ast.Name) -> int:
-    return name.lineno
-
-
-def _is_stored(name: ast.Name) -> bool:
-    return not isinstance(name.ctx, ast.Load)
-
-
-def _above(stored: ast.Name, file: File) -> Iterator[ast.AST]:
-    """Yield the block that the statement stands in: whoever comes by a part of it has come by the statement."""
-    return (p for p, child in inside(stored, file) if isinstance(child, ast.Assign))
-
-
-def _gone_over(call: ast.Call) -> ast.expr | None:
-    if isinstance(call.func, ast.Attribute) and call.func.attr in _PARTS:
-        return call.func.value
-    return call.args[0] if tail_of(call) in _SHOWN and call.args else None
-
-
-def _begins_empty(name: ast.Name, file: File) -> bool:
-    above = next(file.parents(name), None)
-    value = above.value if isinstance(above, ast.Assign) and name in above.targets else None
-    if isinstance(value, ast.Call):
-        return tail_of(value) in ("dict", "list", "OrderedDict", "set") and not (value.args or value.keywords)
-    return (isinstance(value, ast.Dict) and not value.keys) or (isinstance(value, ast.List) and not value.elts)
-
-
-def _changes(name: ast.Name, file: File) -> bool:
-    """It is filled there, or handed to what may fill it."""
-    above = next(file.parents(name), None)
-    if isinstance(above, ast.Attribute):
-        return above.attr in _FILLS
-    if isinstance(above, ast.Subscript):
-        return not isinstance(above.ctx, ast.Load)
-    return isinstance(above, ast.keyword) or (isinstance(above, ast.Call) and tail_of(above) not in _SHOWN)

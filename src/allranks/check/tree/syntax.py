@@ -15,18 +15,8 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 # Names that tell processes apart, as people write them, alone or as a part of others.
 _RANKS = (
-    *(
-        "rank",
-        "ranks",
-        "rankzero",
-        "process_index",
-        "process_id",
-        "host_id",
-        "proc_id",
-        "procid",
-        "is_main",
-        "main_process",
-    ),
+    *("rank", "ranks", "rankzero", "process_index", "process_id", "host_id", "proc_id", "procid", "is_main"),
+    "main_process",
     *("is_master", "master_process", "master_only", "is_global_zero", "chief", "is_world_process_zero", "is_primary"),
     *("is_rank0", "is_global_main", "should_save", "is_logging_process"),
 )
@@ -34,12 +24,7 @@ _RANKS = (
 EVIDENCE = (
     *("torch.distributed", "DistributedDataParallel", "init_process_group", "LOCAL_RANK", "jax.distributed"),
     *(
-        "process_index",
-        "process_count",
-        "multihost_utils",
-        "accelerate",
-        "deepspeed",
-        "DistributedSampler",
+        *("process_index", "process_count", "multihost_utils", "accelerate", "deepspeed", "DistributedSampler"),
         "SLURM_PROCID",
     ),
     *("world_size", "global_rank", "is_main_process", "horovod", "mpi4py", "fully_shard", "FullyShardedDataParallel"),
