@@ -9,7 +9,7 @@ from allranks.check.knowledge.tables import load
 from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import RANK_KINDS, function_called, origins, reached, values
+from allranks.check.tree.origins import RANK_KINDS, origins, reached
 from allranks.check.tree.shares import ordered_without_rank, unshared
 from allranks.check.tree.syntax import (
     asks_rank,
@@ -32,7 +32,6 @@ _WHOLE = "every process loads the whole data set: the loader has no distributed 
 _BY_WORKER = "the data is split among the workers of a loader, and every process reads all of it"
 _BLIND = "this orders data for one of several processes, and its rank decides nothing: all of them read the same rows"
 _DIVIDES = RANK_KINDS | {"size"}
-_OF_RANK = ("rank", "world", "process_index", "replica", "shard_id", "node")
 _STREAM = "Divide by rank first, then by worker: worker + rank * workers, of world * workers parts."
 _ALL_RECORDS = "grain gives all records to every process"
 _BY_RANK = "Let the rank decide which rows of the order are read: order[rank::world]."
@@ -182,14 +181,7 @@ def _is_split_by_worker_only(asks: ast.Call, file: File) -> bool:
     if owner is None or function is None or not any(base.endswith("IterableDataset") for base in bases_of(owner, file)):
         return False
     cuts = [at for at in own(function) if isinstance(at, ast.Subscript) and _is_cut_by_worker(at, file)]
-    if cuts:
-        return not any(origins(at, file) & _DIVIDES for at in cuts)
-    called = (function_called(at, file) for at in own(function) if isinstance(at, ast.Call))
-    around = [function, *(at for at in owner.body if _calls(at, function.name)), *filter(None, called)]
-    kept = [at for part in around for at in own(part) if isinstance(at, ast.Attribute) and isinstance(at.ctx, ast.Load)]
-    texts = [ast.unparse(one) for one in (*around, *(value for at in kept for value in values(at, file)))]
-    splits = any("num_workers" in text for text in texts)
-    return splits and not any(word in text.lower() for text in texts for word in (*_OF_RANK, "shard(", "split("))
+    return bool(cuts) and not any(origins(at, file) & _DIVIDES for at in cuts)
 
 
 def _is_cut_by_worker(cut: ast.Subscript, file: File) -> bool:
@@ -198,7 +190,3 @@ def _is_cut_by_worker(cut: ast.Subscript, file: File) -> bool:
     if not isinstance(part, ast.Slice) or part.lower is None or part.step is None:
         return False
     return any(isinstance(at, ast.Attribute) and at.attr == "num_workers" for at in reached(part.step, file))
-
-
-def _calls(method: ast.AST, name: str) -> bool:
-    return any(isinstance(at, ast.Call) and tail_of(at) == name for at in own(method))

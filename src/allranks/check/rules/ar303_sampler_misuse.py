@@ -10,7 +10,7 @@ from allranks.check.program import Program
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import origins, reached, values
-from allranks.check.tree.syntax import function_of, given, is_constant, keyword, name_of, own
+from allranks.check.tree.syntax import given, is_constant, keyword, name_of
 from allranks.findings import Finding
 
 _SAMPLER = "torch.utils.data.DistributedSampler"
@@ -19,7 +19,6 @@ _PLACES = {
     _SAMPLER: ((1, "num_replicas"), (2, "rank")),
     "datasets.distributed.split_dataset_by_node": ((2, "world_size"), (1, "rank")),
 }
-_TO_LOADER = "Pass it to the loader: DataLoader(..., sampler=sampler)."
 _ALL = "Omit shuffle=True: the sampler shuffles."
 
 
@@ -27,9 +26,9 @@ class SamplerMisuse(LocalRule):
     """
     ## What it does
     Finds a `DistributedSampler` or `split_dataset_by_node` with wrong numbers: the number of GPUs of this host as
-    `num_replicas`, rank and number swapped, or one of them of a group and the other of all processes. Also a sampler
-    that no loader gets, and a loader with a sampler and `shuffle=True`, or with a `DistributedSampler` as
-    `batch_sampler`.
+    `num_replicas`, rank and number swapped, or one of them of a group and the other of all processes. Also a loader
+    with a sampler and `shuffle=True`, or with a `DistributedSampler` as `batch_sampler`. (A sampler that no loader gets
+    is AR301.)
 
     ## Why is this bad
     The number of GPUs of a host is right on one host, and wrong on two.
@@ -96,8 +95,6 @@ loader = DataLoader(rows, sampler=sampler)
             return
         if (places := _PLACES.get(name_of(node, file))) is None:
             return
-        if name_of(node, file) == _SAMPLER and (unused := _unused(node, file)):
-            yield self.local(file, node, f"no loader gets {unused}: every process reads all data", advice=_TO_LOADER)
         size, rank = (given(node, *place) for place in places)
         counts, number = origins(size, file), origins(rank, file)
         if size is not None and any("device_count" in ast.unparse(one) for one in reached(size, file)):
@@ -115,17 +112,6 @@ loader = DataLoader(rows, sampler=sampler)
 
 
 _RAISES = "DataLoader raises a ValueError on every rank."
-
-
-def _unused(sampler: ast.Call, file: File) -> str:
-    """Return the name that a sampler is stored under, if nothing but its epoch is ever asked of it; else ''."""
-    above, scope = next(file.parents(sampler), None), function_of(sampler, file)
-    target = above.targets[0] if isinstance(above, ast.Assign) and len(above.targets) == 1 else None
-    if not isinstance(target, ast.Name) or scope is None:
-        return ""
-    uses = [at for at in own(scope) if isinstance(at, ast.Name) and at.id == target.id and isinstance(at.ctx, ast.Load)]
-    asked = (next(file.parents(at), None) for at in uses)
-    return target.id if all(isinstance(at, ast.Attribute) and at.attr == "set_epoch" for at in asked) else ""
 
 
 def _is_sampler(given_one: ast.expr | None, file: File) -> bool:

@@ -35,7 +35,8 @@ class NonAtomicPublish(LocalRule):
     """
     ## What it does
     Finds a checkpoint that a program of several processes writes again and again under one name (`last.pt`), and that
-    it loads under the same name to resume.
+    it loads under the same name to resume. Also one that is called the last (`last.pt`), in a file that resumes from
+    a path that its user gives.
 
     ## Why is this bad
     A process that is killed while it writes leaves half a file under that name, and the last good one is lost.
@@ -115,8 +116,9 @@ def resume(model, folder):
         calls = [at for at in walk(scope) if isinstance(at, ast.Call)]
         paths = (given(at, *_SAVES[name_of(at, file)]) for at in calls if name_of(at, file) in _SAVES)
         kept = any(_is_counted(one, file) for one in paths if one is not None)
-        if not kept and not any(tail_of(at) in _PUBLISHES for at in calls) and saved & _loaded(file):
-            name = min(saved & _loaded(file))
+        read = saved & _loaded(file) or {name for name in saved if says(name, "latest") and _resumes(file)}
+        if read and not kept and not any(tail_of(at) in _PUBLISHES for at in calls):
+            name = min(read)
             found = self.local(
                 file, node, f"{name} is written over the last good checkpoint, which this file resumes from"
             )
@@ -151,6 +153,12 @@ def _is_progress(save: ast.Call, file: File) -> bool:
     """Whether what is saved is the state of a training: it holds an optimizer, or how far the training is."""
     state = save.args[0] if save.args and name_of(save, file) not in _ARRAYS else save
     return any(mentions(one, "progress") for one in reached(state, file))
+
+
+def _resumes(file: File) -> bool:
+    """Whether a file loads what its user gives to resume from: ``torch.load(args.resume)``."""
+    loads = (at for word in _LOADS for at in calls_of(file).get(word, ()) if at.args)
+    return any(mentions(at.args[0], "resumes") for at in loads)
 
 
 def _loaded(file: File) -> frozenset[str]:

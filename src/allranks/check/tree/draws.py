@@ -6,7 +6,7 @@ import ast
 
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.origins import RANK_KINDS, origins, reached
+from allranks.check.tree.origins import RANK_KINDS, origins, passed, reached
 from allranks.check.tree.syntax import arguments, calls_of, function_of, keyword, name_of, tail_of
 
 # Kinds of origins that differ from process to process.
@@ -58,7 +58,8 @@ def is_own_seed(maker: ast.Call, file: File) -> bool:
 def is_own(seed: ast.expr, file: File) -> bool:
     """Say whether a seed differs from process to process."""
     made = origins(seed, file)
-    calls = (at for way in reached(seed, file) for at in walk(way) if isinstance(at, ast.Call))
+    ways = (one for way in (seed, *passed(seed, file)) for one in reached(way, file))
+    calls = (at for way in ways for at in walk(way) if isinstance(at, ast.Call))
     return ("group" not in made and bool(made & OWN)) or any(tail_of(at) in _SEEDLESS and not at.args for at in calls)
 
 
