@@ -89,11 +89,12 @@ def step(accelerator, batch, outputs, index):
         if receiver not in _RECEIVERS or function is None:
             return
         before = (part for part in walk(function) if getattr(part, "lineno", node.lineno) < node.lineno)
-        words = {word for part in (*before, *walk(node)) for word in _words(part)} - {"reshape"}
-        if any(length in word for word in words for length in _LENGTHS):
-            return
+        words = {word for part in (*before, *walk(node)) for word in _words(part)} - {"reshape", "pad_token_id"}
+        thought = any(length in word for word in words if "batch" not in word for length in _LENGTHS)
         filled = receiver in ("distributed", "dist") and len(node.args) > 1
         sent = node.args[1] if filled else node.args[0]
+        if thought and not isinstance(sent, ast.Subscript):  # what is selected in the call, nobody has made longer
+            return
         if why := _varies(sent, function, node.lineno):
             yield self.local(file, node, f"{ast.unparse(sent)} is gathered, and {why}")
 
@@ -109,9 +110,11 @@ def _varies(node: ast.expr, function: ast.AST, line: int) -> str:
     """Return why the shape of an expression depends on the data of this process; empty if nothing says so."""
     if isinstance(node, ast.Subscript) and _is_mask(node.slice, function, line):
         return "a condition selects more rows on some ranks"
+    if isinstance(node, ast.Tuple):
+        return next(filter(None, (_varies(one, function, line) for one in node.elts)), "")
     if isinstance(node, ast.Call):
         called = tail_of(node)
-        if called in _FINDS:
+        if called in _FINDS or (called == "generate" and node.keywords):  # as transformers does
             return f"what {called} finds has another length on each rank"
         if called in _SAME and isinstance(node.func, ast.Attribute):
             return _varies(node.func.value, function, line)

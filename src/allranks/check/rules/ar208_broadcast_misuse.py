@@ -36,6 +36,7 @@ _PART = re.compile(
     r"(?i)(^|_)(dp|tp|pp|cp|ep|sp|mp|data|tensor|model|pipeline|expert|sequence|node|local|shard)\w*group$"
 )
 _STRANGER = "In every group but one nobody has that rank: an error, or a wait until the timeout."
+_ITSELF = "The processes wait for each other, as each sends and none receives, or go on with values of their own."
 _BY_PLACE = "Pass group_src=0 (or group_dst), or dist.get_global_rank(group, 0)."
 
 
@@ -46,6 +47,7 @@ class BroadcastMisuse(LocalRule):
 
     - collectives that fill an argument in place, called with a temporary object: `broadcast_object_list([path],
       src=0)`, `broadcast(torch.tensor(step), 0)`
+    - this rank as source, `src=dist.get_rank()`, on all of them
     - a global rank as source or destination in a group of some ranks (data-parallel, tensor-parallel, node): `src=0`
       with `group=dp_group` is global rank 0, which only one of these groups has
 
@@ -117,6 +119,12 @@ def answer(address):
         if group := _group_without_rank_0(node, called):
             what = f"{_ROOTED[called][1]}=0 is rank 0 of the job, which is not in every {group}"
             yield self.local(file, node, what, cluster=_STRANGER, advice=_BY_PLACE)
+            return
+        at, word, _ = _ROOTED.get(called, (0, "", 0))
+        root = given(node, at, word) if word else None
+        each = isinstance(root, ast.Call) and name_of(root, file) == "torch.distributed.get_rank"
+        if each and rank_guard(node, file) is None:
+            yield self.local(file, node, f"every process names itself as {word}", cluster=_ITSELF)
             return
         position = _FILLED.get(called)
         if position is None or not node.args or not _is_temporary(node.args[position], called, file):

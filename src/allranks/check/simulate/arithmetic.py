@@ -167,6 +167,8 @@ def unary(op: ast.unaryop, value: Value) -> Value:
 def compare(op: ast.cmpop, left: Value, right: Value) -> Value:
     """Return ``left op right``. An answer that picks ranks is of kind "which": whether a number is that of the rank, or
     what some ranks have counted where it is constant for the others."""
+    if isinstance(left, Unknown) and left.name == "gpu" and right == Const(0) and isinstance(op, ast.Eq | ast.NotEq):
+        left = number("local")
     picks = number("global") in (left, right) and isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn)
     picks = picks or any(isinstance(one, ByRole) and _is_counted(one) for one in (left, right))
 

@@ -336,7 +336,7 @@ class Calls:
             return Unknown(DATA, name=argument.arg)
         typed = self.annotated(home, argument.annotation)
         if typed is not None or hooked is not None:
-            return typed or Made(str(hooked))
+            return typed or self.named(argument.arg) or Made(str(hooked))
         return self.simulator.members.called(argument.arg) or Unknown(name=argument.arg)
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from allranks.check.simulate.given import Given
@@ -90,16 +92,18 @@ class Flow:
         env, trace, under, heap = frame.env, frame.trace, frame.under, self.simulator.heap
         frame.under |= taint(test)
         ends: list[tuple[int, dict[str, Value], tuple[Node, ...], Any]] = []
+        kept: list[int] = []  # who goes on, or returns: what they have stored is there
         for roles, statements in ((inside[0], then), (inside[1], orelse)):
-            frame.live, frame.env, frame.trace = roles, dict(env), []
+            frame.live, frame.env, frame.trace, before = roles, dict(env), [], len(frame.returned)
             heap.push()
             self._narrow(frame, at, statements is then)
             self._block(frame, statements)
             ends.append((frame.live, frame.env, tuple(frame.trace), heap.pop()))
+            kept.append(reduce(or_, (one for one, _, _ in frame.returned[before:]), frame.live))
         (live_then, env_then, trace_then, heap_then), (live_else, env_else, trace_else, heap_else) = ends
         lived = (live_then, live_else)
         frame.env = merge_variables(letters, lived, (env_then, env_else), taint(test))
-        heap.merge(letters, lived, (heap_then, heap_else), taint(test))
+        heap.merge(letters, (kept[0], kept[1]), (heap_then, heap_else), taint(test))
         frame.trace, frame.live = trace, live_then | live_else
         exits = lived != inside
         frame.under = frame.under if exits else under

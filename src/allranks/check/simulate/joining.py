@@ -88,12 +88,17 @@ def select(letters: Truth, then: Value, orelse: Value, also: int) -> Value:
 
 
 def with_others(one: Value, other: Value) -> Value | None:
-    """Return the one of two values that is for several processes, where a setting decides: a rank instead of a
-    constant. None if neither is."""
+    """Return the one of two values that is for several processes, where a setting decides: a rank, or their number,
+    instead of a constant. None if neither is."""
     for by_rank, plain in ((one, other), (other, one)):
-        if isinstance(by_rank, ByRole) and isinstance(plain, Const):
+        if is_of_several(by_rank) and isinstance(plain, Const):
             return by_rank
     return None
+
+
+def is_of_several(value: Value) -> bool:
+    """Return whether a value is a rank, or how many processes there are."""
+    return isinstance(value, ByRole) or (isinstance(value, Unknown) and value.kind == "size")
 
 
 def both(one: Value, other: Value) -> Value:

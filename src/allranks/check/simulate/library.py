@@ -82,7 +82,8 @@ class Libraries:
             self.recording.note(frame, name, "watched", given)
         if (model := MODELS.get(name)) is not None:
             return model(self.simulator, frame, given)
-        if (computed := compute_eagerly(self.simulator, frame, name, given)) is not None:
+        is_effect = name in self.knowledge.effects
+        if not is_effect and (computed := compute_eagerly(self.simulator, frame, name, given)) is not None:
             return computed
         if name in _SHELLS:
             return self._shell(frame, name, given)
@@ -231,7 +232,7 @@ class Libraries:
             found = self._method_of_any(frame, name, base, given)
             if found is not None:
                 return found
-        if name in _SELVES and not isinstance(base, Unknown):
+        if name in _SELVES:
             return base
         if name in _SUBMITS and isinstance(given.first, Function):
             return self.simulator.calls.invoke(

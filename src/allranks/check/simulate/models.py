@@ -148,6 +148,8 @@ def _isinstance(_: Simulation, __: Frame, given: Given) -> Value:
     def do(one: Value) -> Value:
         if isinstance(one, Object) and any(isinstance(cls, Class) for cls in kinds):
             return Const(any(cls in list(one.cls.lineage()) for cls in kinds))
+        if isinstance(one, Library) and one.name.startswith("sys.std") and Library("str") in kinds:
+            return Const(False)
         if isinstance(one, Made) and Library(one.cls) in kinds:
             return Const(True)
         return ANYTHING
@@ -222,7 +224,9 @@ def _spawn(simulator: Simulation, frame: Frame, given: Given) -> Value:
     simulator.recording.sign(frame, "initialise", "spawn", given.node)
     parts = given.argument("args", 1)
     passed = parts.items if isinstance(parts, Items) else ()
-    return simulator.calls.start(frame, target, Given(given.node, (number("global"), *passed)))
+    first = next((one.arg for one in target.node.args.args), "")  # with several nodes it is added to that of the node
+    which = number("local" if "gpu" in first or "local" in first else "global")
+    return simulator.calls.start(frame, target, Given(given.node, (which, *passed)))
 
 
 def _thread(simulator: Simulation, frame: Frame, given: Given) -> Value:

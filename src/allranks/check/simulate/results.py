@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from allranks.check.simulate.joining import join
+from allranks.check.simulate.joining import is_of_several, join
 from allranks.check.simulate.parts import Gap, Simulation
 from allranks.check.simulate.state import Frame, Recording, Slot, place_of
-from allranks.check.simulate.values import ANYTHING, NONE, ByRole, Const, Function, Value, by_role, of_role
+from allranks.check.simulate.values import ANYTHING, NONE, Const, Function, Value, by_role, of_role
 from allranks.check.traces.nodes import Branch, Exit, Result
 
 _MOST_VARIANTS = 8  # results kept of one function; what is called in more ways gets the last
@@ -96,7 +96,7 @@ def _for_roles(every: Iterable[tuple[int, Value, int]]) -> Value:
     """Join values, each for its roles. With each comes the taint of the conditions around it."""
     found: list[Value | None] = [None] * 4
     every = list(every)
-    ranked = {roles for roles, value, _ in every if isinstance(value, ByRole)}
+    ranked = {roles for roles, value, _ in every if is_of_several(value)}
     for roles, value, under in every:
         if roles in ranked and isinstance(value, Const) and value != NONE:  # what is for one process
             continue

@@ -236,7 +236,8 @@ class Comparison:
             cause = "order" if same else leaves_by
         missing = inside[min(position(sides[longer], at), len(inside) - 1) :]
         made = {op for kind, op, *_ in sides[1 - longer] if kind == "collective"}
-        there = (one for one in missing if one[1] == missing[0][1] and one[0].entry.op not in made)
+        whole = leaves[1 - longer] == "return"  # all that follows is left
+        there = (one for one in missing if (whole or one[1] == missing[0][1]) and one[0].entry.op not in made)
         first = next((one for one in there if not one[0].entry.hidden), missing[0])  # whose name says that it waits
         found = self._note(node, level, first, cause, (ops_of(sides[0][at:]), ops_of(sides[1][at:])))
         found.leaves = leaves[1 - longer]
