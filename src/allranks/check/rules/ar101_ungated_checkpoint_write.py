@@ -27,15 +27,9 @@ class UngatedCheckpointWrite(ProgramRule):
     ## Known problems
     A path that only the launcher makes different for each process is not seen. Declare it with `node-local-paths`.
 
-    Confidence is low for what one process mostly runs, by the name of its program or function (an export, a conversion,
-    a demo), and for a function that nobody calls.
-
     ## Use instead
     Let all ranks do what they must do together (gather shards). Let only rank 0 write, to a temporary name that is then
     renamed. Or save with `allranks.Checkpointer`, which does that.
-
-    ## Fix safety
-    There is no automatic fix: a guard around code that gathers would stop the job.
     """
 
     code, name, severity, row = "AR101", "ungated-checkpoint-write", "error", "checkpoint save"

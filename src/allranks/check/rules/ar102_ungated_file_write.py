@@ -26,14 +26,8 @@ class UngatedFileWrite(ProgramRule):
     A path that only the launcher makes different for each process is not seen. Declare it with `node-local-paths`.
     Confidence is low for files that all ranks append to.
 
-    Confidence is low for what one process mostly runs, by the name of its program or function (an export, a conversion,
-    a demo), and for a function that nobody calls.
-
     ## Use instead
     Write on rank 0, or put the rank into the name.
-
-    ## Fix safety
-    There is no automatic fix.
     """
 
     code, name, severity, row = "AR102", "ungated-file-write", "warning", "gating"

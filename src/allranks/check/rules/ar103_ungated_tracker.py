@@ -24,14 +24,8 @@ class UngatedTracker(ProgramRule):
     ## Known problems
     N runs in one group can be intended. Ignore the finding there, with the reason.
 
-    Confidence is low for what one process mostly runs, by the name of its program or function (an export, a conversion,
-    a demo), and for a function that nobody calls.
-
     ## Use instead
     Start it on rank 0, or pass `mode="disabled"` on the others, so that the rest of the code needs no guard.
-
-    ## Fix safety
-    There is no automatic fix.
     """
 
     code, name, severity, row = "AR103", "ungated-tracker", "warning", "gating"

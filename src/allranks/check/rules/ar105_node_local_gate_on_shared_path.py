@@ -33,9 +33,6 @@ class NodeLocalGateOnSharedPath(ProgramRule):
 
     ## Use instead
     Guard with the global rank. Keep the local rank for what each node needs for itself: downloads and caches.
-
-    ## Fix safety
-    There is no automatic fix: the code does not say whether the disk is shared.
     """
 
     code, name, severity, row = "AR105", "node-local-gate-on-shared-path", "warning", "gating"

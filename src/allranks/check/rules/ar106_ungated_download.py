@@ -29,15 +29,9 @@ class UngatedDownload(ProgramRule):
     Calls that lock by themselves (`snapshot_download`, `hf_hub_download`, `load_dataset`, `hf download`) are not
     reported.
 
-    Confidence is low for what one process mostly runs, by the name of its program or function (an export, a conversion,
-    a demo), and for a function that nobody calls.
-
     ## Use instead
     Let one process of each node download while the others wait: `with accelerator.main_process_first():`, Lightning's
     `prepare_data`, or a guard with a barrier after it.
-
-    ## Fix safety
-    There is no automatic fix: the barrier must be where all processes reach it.
     """
 
     code, name, severity, row = "AR106", "ungated-download", "warning", "gating"

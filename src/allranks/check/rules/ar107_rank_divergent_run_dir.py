@@ -28,14 +28,8 @@ class RankDivergentRunDir(ProgramRule):
     A name that only rank 0 uses in the end is not reported, and one from a listing of a folder is not found. A name
     that `strftime` makes from the date only differs at midnight only, and is reported.
 
-    Confidence is low for what one process mostly runs, by the name of its program or function (an export, a conversion,
-    a demo), and for a function that nobody calls.
-
     ## Use instead
     Let rank 0 choose the name and broadcast it, or take it from the launcher (an environment variable, an option).
-
-    ## Fix safety
-    There is no automatic fix: which collective can be used depends on what is initialised there.
     """
 
     code, name, severity, row = "AR107", "rank-divergent-run-dir", "warning", "checkpoint save"

@@ -28,14 +28,8 @@ class CheckThenActOnPath(ProgramRule):
     ## Known problems
     A program that Lightning's Trainer starts makes its folders in one process before it fits; that is not reported.
 
-    Confidence is low for what one process mostly runs, by the name of its program or function (an export, a conversion,
-    a demo), and for a function that nobody calls.
-
     ## Use instead
     `os.makedirs(path, exist_ok=True)`, `path.mkdir(parents=True, exist_ok=True)`.
-
-    ## Fix safety
-    There is no automatic fix.
     """
 
     code, name, severity, row = "AR108", "check-then-act-on-path", "warning", "gating"

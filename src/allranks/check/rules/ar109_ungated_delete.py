@@ -25,14 +25,8 @@ class UngatedDelete(ProgramRule):
     A path on a disk of the node is rightly deleted once per node; declare it with `node-local-paths`. A file that every
     rank writes and then renames is reported where it is written (AR101, AR102).
 
-    Confidence is low for what one process mostly runs, by the name of its program or function (an export, a conversion,
-    a demo), and for a function that nobody calls.
-
     ## Use instead
     Delete on rank 0, and let the others wait at a barrier before they use the path.
-
-    ## Fix safety
-    There is no automatic fix.
     """
 
     code, name, severity, row = "AR109", "ungated-delete", "error", "gating"

@@ -30,9 +30,6 @@ class CollectiveUnderRankGuard(ProgramRule):
 
     ## Use instead
     Call the collective on every rank, and put the guard around what is done with the result.
-
-    ## Fix safety
-    There is no automatic fix: only the author knows which side is right.
     """
 
     code, name, severity, row = "AR201", "collective-under-rank-guard", "error", "collectives"

@@ -27,9 +27,6 @@ class CollectiveAfterRankReturn(ProgramRule):
 
     ## Use instead
     Call what all ranks must call first, then return on the ranks that have nothing to write.
-
-    ## Fix safety
-    There is no automatic fix: only the author knows which side is right.
     """
 
     code, name, severity, row = "AR202", "collective-after-rank-return", "error", "collectives"

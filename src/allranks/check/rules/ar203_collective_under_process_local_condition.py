@@ -27,9 +27,6 @@ class CollectiveUnderProcessLocalCondition(ProgramRule):
 
     ## Use instead
     Decide on rank 0 and broadcast the decision.
-
-    ## Fix safety
-    There is no automatic fix: only the author knows which side is right.
     """
 
     code, name, severity, row = "AR203", "collective-under-process-local-condition", "error", "collectives"

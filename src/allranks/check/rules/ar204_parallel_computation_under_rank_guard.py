@@ -32,9 +32,6 @@ class ParallelComputationUnderRankGuard(ProgramRule):
     ## Use instead
     Run it on all ranks and guard what is done with the result: gather above the guard, write below it; reduce above the
     guard, print below it. With DDP, run the module inside (`model.module`).
-
-    ## Fix safety
-    There is no automatic fix: `model.module` is right for DDP only.
     """
 
     code, name, severity, row = "AR204", "parallel-computation-under-rank-guard", "error", "collectives"

@@ -28,9 +28,6 @@ class CollectiveInUnevenLoop(ProgramRule):
     ## Use instead
     Gather once after the loop, pad the parts to equal length, or agree on the number of steps first
     (`all_reduce(..., op=MIN)`).
-
-    ## Fix safety
-    There is no automatic fix.
     """
 
     code, name, severity, row = "AR206", "collective-in-uneven-loop", "warning", "collectives"

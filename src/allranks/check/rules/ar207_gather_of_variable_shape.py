@@ -36,9 +36,6 @@ class GatherOfVariableShape(LocalRule):
     ## Use instead
     `accelerator.pad_across_processes` before the gather, `gather_object` for few values, or reduce first and gather the
     result.
-
-    ## Fix safety
-    There is no automatic fix.
     """
 
     code, name, severity, row = "AR207", "gather-of-variable-shape", "warning", "collectives"

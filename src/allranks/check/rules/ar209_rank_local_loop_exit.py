@@ -34,9 +34,6 @@ class RankLocalLoopExit(ProgramRule):
 
     ## Use instead
     Reduce the value, or the decision, over all processes. Let all skip or stop together.
-
-    ## Fix safety
-    There is no automatic fix.
     """
 
     code, name, severity, row = "AR209", "rank-local-loop-exit", "error", "collectives"

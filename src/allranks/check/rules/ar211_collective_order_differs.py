@@ -26,9 +26,6 @@ class CollectiveOrderDiffers(ProgramRule):
 
     ## Use instead
     Call them in one order on all ranks, outside the branch.
-
-    ## Fix safety
-    There is no automatic fix: only the author knows which side is right.
     """
 
     code, name, severity, row = "AR211", "collective-order-differs", "error", "collectives"
