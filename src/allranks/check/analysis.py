@@ -25,8 +25,13 @@ _SHARDS = re.compile(r"fsdp|fully_?shard|deepspeed|zero_?stage|zero3|DTensor|dis
 
 
 def _signs(reached: Iterable[Reach]) -> frozenset[str]:
-    """Return what shows that there are several processes; a plain backward pass does not."""
-    kinds = (one.call.kind for one in reached if not getattr(one.call.entry, "wrapped", False))
+    """Return what shows that there are several processes: no collective that one process makes as well, as a pass of
+    a model or a metric that is computed; but a trainer."""
+    kinds = (
+        one.call.kind
+        for one in reached
+        if not getattr(one.call.entry, "hidden", False) or ".Trainer." in one.call.name
+    )
     return frozenset(kind for kind in kinds if kind.startswith(("sign ", "collective")))
 
 

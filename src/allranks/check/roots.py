@@ -87,7 +87,7 @@ class Starts:
             root.sure = root.active = True
         else:
             asks_torch = "sign rank" in root.signs and not all(name.startswith("jax.") for name in root.asks)
-            root.sure = root.active and (strong or "collective" in root.signs or asks_torch)
+            root.sure = root.active and (strong or "collective" in root.signs)
             root.sure = root.sure and not self.is_alone(root)
             root.sure = root.sure and not _is_run_once(root.result.path, knowledge)
 
