@@ -17,6 +17,7 @@ from allranks.check.sources.source import is_test
 _FIRST = 0b0001
 _FEW, _SHORT = 2, 6  # a name that more functions have, or a shorter one, says nothing of what is called
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_DEFINED = re.compile(r"\bdef ([A-Za-z_]\w*)")
 _CALLED = re.compile(r"(?<!def )\b([A-Za-z_]\w*)\(")
 # Methods that a framework calls on every process, by their names.
 _HOOK = re.compile(
@@ -171,11 +172,12 @@ class _Words:
         self.waits: frozenset[str] = frozenset()  # functions in which processes wait for each other, by their words
 
     def mentioned(self) -> frozenset[str]:
-        """Return the words that stand more than once: names that are used, and not only defined."""
+        """Return the words that stand anywhere but behind `def`: names that are used, and not only defined."""
         count: Counter[str] = Counter()
-        for words in self._of_files.values():
+        for path, words in self._of_files.items():
             count.update(words)
-        return frozenset(word for word, often in count.items() if often > 1)
+            count.subtract(_DEFINED.findall("\n".join(self._lines[path])))
+        return frozenset(word for word, often in count.items() if often > 0)
 
     def callers_first(self, every: list[tuple[Function, Class | None]]) -> list[tuple[Function, Class | None]]:
         """Return functions in an order in which those of a file come first that call others of it, by their names."""

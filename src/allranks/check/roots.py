@@ -51,7 +51,8 @@ class Root:
 
     def finds_done(self, reach: Reach) -> bool:
         """Return whether the first process has done it before the others are started, and they find that."""
-        return self.by_trainer and reach.collectives == 0 and bool(reach.under & (FILES | SEEN))
+        tested = reach.under & (FILES | SEEN) or reach.call.kind == "download"  # a library's download looks first
+        return self.by_trainer and reach.collectives == 0 and bool(tested)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,10 @@ class Starts:
         elif root.kind == "method":
             makers = [programs[path] for path in root.makers if path in programs]
             root.active = root.active or any(maker.active for maker in makers)
-            root.sure = root.named and (strong or any(maker.sure for maker in makers))
-        elif root.kind == "function":
-            root.sure = self.everywhere or (strong and root.named)
+            root.sure = root.named and strong
+        elif root.kind == "function":  # beside programs that run as several processes it is dead code
+            known = any(program.sure for program in programs.values())
+            root.sure = self.everywhere or (strong and root.named and not known)
         elif self.everywhere or root.result.path in self.together:
             root.sure = root.active = True
         else:
