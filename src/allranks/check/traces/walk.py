@@ -149,6 +149,8 @@ class Walk:
         sides = []
         # What does not depend on who asks may be true for all: what they do then, they do at one time.
         alike = "TUD" if not node.taint & (RANK | IDENTITY) else "TU"
+        if node.taint & RANK and "U" in node.letters and set("TF") & set(node.letters):
+            alike = "T"  # for one rank it is known: `rank == 0 or alone` is a guard
         case = _CASE.fullmatch(node.text) if node.letters == "UUUU" else None
         for nodes, wanted, sure in ((node.then, "TUD", alike), (node.orelse, "FUD", alike.replace("T", "F"))):
             inside = replace(
