@@ -104,6 +104,8 @@ def check(
         for f in findings
         if f.code not in asked or (f.place.path not in left_out and asked[f.code].confirm(f, program))
     ]
+    if settings.assume == "auto":
+        findings = _by_programs(findings, program)
     findings.extend(left_out.values())
     chosen = [r for r in all_rules() if isinstance(r, ProgramRule) and r.code in codes]
     first, seconds = min(sources, default=""), seconds_for(_lines(sources.values()))
@@ -219,6 +221,19 @@ def _findings(rule: ProgramRule, program: Program, first: str, seconds: float) -
         return [AnalysisIncomplete().given_up(Place(first, 1, 1, 1, 1), rule.code, why, "the program")]
     except Exception as error:  # a fault of ours must not hide what else is wrong
         return [AnalysisIncomplete().failed(Place(first, 1, 1, 1, 1), rule.code, error)]
+
+
+def _by_programs(findings: list[Finding], program: Program) -> list[Finding]:
+    """Lower the confidence of what is in files that nothing uses which may run as several processes, where there are
+    programs that do."""
+    roots = program.analysis.roots
+    if not any(root.sure and root.kind == "program" for root in roots):
+        return findings
+    used = program.facts.used_by(root.result.path for root in roots if root.active and root.kind != "function")
+    return [
+        f if f.code.startswith(ABOUT_ITSELF) or f.place.path in used else replace(f, confidence="low")
+        for f in findings
+    ]
 
 
 def _by_nodes(findings: list[Finding], program: Program) -> list[Finding]:

@@ -53,6 +53,10 @@ class Facts:
             return frozenset(programs)
         return self._around.used_by(found)
 
+    def used_by(self, paths: Iterable[str]) -> frozenset[str]:
+        """Return files and all that they import."""
+        return self._around.used_by(paths)
+
     @cached_property
     def _around(self) -> Around:
         return Around(self._files)
