@@ -41,6 +41,7 @@ class Root:
     cases: tuple[Cases, ...] = ()
     by_trainer: bool = False
     named: bool = True  # its name is used somewhere
+    dead: bool = False  # nobody calls it, though programs of other files run as several processes, or nobody names it
     born: Result | None = None  # what the constructor of its object does
     makers: Mapping[str, int] = field(default_factory=dict)
 
@@ -51,8 +52,7 @@ class Root:
 
     def finds_done(self, reach: Reach) -> bool:
         """Return whether the first process has done it before the others are started, and they find that."""
-        tested = reach.under & (FILES | SEEN) or reach.call.kind == "download"  # a library's download looks first
-        return self.by_trainer and reach.collectives == 0 and bool(tested)
+        return self.by_trainer and reach.collectives == 0 and bool(reach.under & (FILES | SEEN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +75,17 @@ class Starts:
     def judge(self, root: Root, knowledge: Knowledge, programs: Mapping[str, Root]) -> None:
         """Say of an entry whether it runs as several processes. ``programs``: those that were judged before."""
         strong = bool(root.signs & STRONG)
+        known = {path for path, program in programs.items() if program.sure}
+        elsewhere = root.kind == "function" and bool(known) and root.result.path not in known
+        root.dead = elsewhere or (root.kind == "method" and not root.named)
         root.active = self.everywhere or strong or bool(root.signs & {"sign rank", "collective"})
         if root.kind == "hook":
             root.sure = root.active = True
         elif root.kind == "method":
             makers = [programs[path] for path in root.makers if path in programs]
             root.active = root.active or any(maker.active for maker in makers)
-            root.sure = root.named and strong
-        elif root.kind == "function":  # beside programs that run as several processes it is dead code
-            known = any(program.sure for program in programs.values())
+            root.sure = strong and not root.dead
+        elif root.kind == "function":
             root.sure = self.everywhere or (strong and root.named and not known)
         elif self.everywhere or root.result.path in self.together:
             root.sure = root.active = True

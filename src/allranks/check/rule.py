@@ -191,7 +191,7 @@ class ProgramRule(Rule):
         """Return a finding where ranks part, with the calls that lead there and both sides. Confidence is low where
         ``low`` is true, and in a program that scripts always start as one process. ``more`` may hold ``low``,
         ``cluster`` and ``advice``."""
-        low = more.get("low") or program.analysis.starts.is_alone(root) or not root.sure
+        low = more.get("low") or program.analysis.starts.is_alone(root) or root.dead
         return self.finding(
             program.place(parted.path, parted.at),
             parted.symbol,
