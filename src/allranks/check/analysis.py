@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from allranks.check.entries import programs, uncalled
-from allranks.check.knowledge.tables import Knowledge, load
+from allranks.check.knowledge.tables import Collective, Knowledge, load
 from allranks.check.project.modules import Modules
 from allranks.check.roots import STRONG, Cases, Root, Starts, is_by_trainer
 from allranks.check.simulate.parts import Gap
@@ -21,18 +21,19 @@ _SEEDS = re.compile(
     r"\b(seed_everything|set_seed|manual_seed|random\.seed|seed_all|set_random_seed|fix_seed)\s*\([^)\n]*"
 )
 _WRAPS = re.compile(r"DistributedDataParallel|FullyShardedDataParallel|\bfully_shard\b|\b[DF]S?DP\(")
+_ALSO_ALONE = ("compute", "computation")  # a metric, a compiled function: one process makes them as well
 _SHARDS = re.compile(r"fsdp|fully_?shard|deepspeed|zero_?stage|zero3|DTensor|distribute_tensor", re.IGNORECASE)
 
 
 def _signs(reached: Iterable[Reach]) -> frozenset[str]:
-    """Return what shows that there are several processes: no collective that one process makes as well, as a pass of
-    a model or a metric that is computed; but a trainer."""
-    kinds = (
-        one.call.kind
-        for one in reached
-        if not getattr(one.call.entry, "hidden", False) or ".Trainer." in one.call.name
+    """Return what shows that there are several processes; no collective that one process makes as well."""
+    entries = ((one.call.kind, one.call.entry) for one in reached)
+    return frozenset(
+        kind
+        for kind, entry in entries
+        if kind.startswith("sign ")
+        or (isinstance(entry, Collective) and not entry.wrapped and entry.op not in _ALSO_ALONE)
     )
-    return frozenset(kind for kind in kinds if kind.startswith(("sign ", "collective")))
 
 
 def _cases(reached: Iterable[Reach]) -> tuple[Cases, ...]:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 
 from allranks.check.knowledge.tables import Knowledge
 from allranks.check.project.modules import Modules
@@ -18,6 +19,7 @@ _FIRST = 0b0001
 _FEW, _SHORT = 2, 6  # a name that more functions have, or a shorter one, says nothing of what is called
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _DEFINED = re.compile(r"\bdef ([A-Za-z_]\w*)")
+_ON = re.compile(r"\b([A-Za-z_]\w*)(?:\[[^]\n]*\])?\.([A-Za-z_]\w*)\(")
 _CALLED = re.compile(r"(?<!def )\b([A-Za-z_]\w*)\(")
 # Methods that a framework calls on every process, by their names.
 _HOOK = re.compile(
@@ -79,7 +81,7 @@ def _acts(node: ast.stmt) -> bool:
 def uncalled(simulator: Simulator, trees: Mapping[str, ast.Module], texts: Mapping[str, str]) -> Iterator[Root]:
     """Yield what no program calls: functions and methods, those first whose name nobody mentions."""
     waiting: list[tuple[Function, Class | None]] = []
-    words = _Words(texts, simulator.knowledge)
+    words = _Words(texts, trees, simulator.knowledge)
     mentioned = words.mentioned()
     for path in trees:
         if not is_test(path):
@@ -98,16 +100,12 @@ def uncalled(simulator: Simulator, trees: Mapping[str, ast.Module], texts: Mappi
         if not called and not words.says_something(function):
             continue
         root = _run(simulator, function, owner)
-        if (
-            root is not None
-            and root.kind == "function"
-            and owner is not None
-            and _is_found_by_name(simulator, function, owner)
-        ):
+        if root is None or not root.result.trace:
+            continue
+        root.named = function.name in (words.on_objects if root.kind == "method" else mentioned)
+        if root.kind == "function" and owner is not None and _is_found_by_name(simulator, function, owner):
             root.kind, root.makers = "method", dict.fromkeys(trees, EVERY)  # some program makes it, or calls it
-        if root is not None and root.result.trace:
-            root.named = function.name in mentioned
-            yield root
+        yield root
 
 
 def _is_found_by_name(simulator: Simulator, function: Function, owner: Class | None) -> bool:
@@ -164,7 +162,8 @@ def _functions(simulator: Simulator, module: ModuleObject) -> Iterator[tuple[Fun
 class _Words:
     """The words of a project: which functions are named anywhere, and which may do something that matters."""
 
-    def __init__(self, texts: Mapping[str, str], knowledge: Knowledge) -> None:
+    def __init__(self, texts: Mapping[str, str], trees: Mapping[str, ast.Module], knowledge: Knowledge) -> None:
+        self._texts, self._trees = texts, trees
         self._lines = {path: text.split("\n") for path, text in texts.items()}
         self._of_files = {path: Counter(_WORD.findall(text)) for path, text in texts.items()}
         self._telling = knowledge.telling()
@@ -178,6 +177,16 @@ class _Words:
             count.update(words)
             count.subtract(_DEFINED.findall("\n".join(self._lines[path])))
         return frozenset(word for word, often in count.items() if often > 0)
+
+    @cached_property
+    def on_objects(self) -> frozenset[str]:
+        """The names of methods that are called on something that is neither `self` nor a module."""
+        found: set[str] = set()
+        for path, text in self._texts.items():
+            imports = [one for one in self._trees[path].body if isinstance(one, ast.Import)]
+            modules = {(name.asname or name.name).partition(".")[0] for one in imports for name in one.names}
+            found.update(name for owner, name in _ON.findall(text) if owner not in modules and owner != "self")
+        return frozenset(found)
 
     def callers_first(self, every: list[tuple[Function, Class | None]]) -> list[tuple[Function, Class | None]]:
         """Return functions in an order in which those of a file come first that call others of it, by their names."""

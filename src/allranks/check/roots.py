@@ -40,7 +40,7 @@ class Root:
     starts: bool = False
     cases: tuple[Cases, ...] = ()
     by_trainer: bool = False
-    named: bool = True  # its name is used somewhere
+    named: bool = True  # its name is used somewhere; of a method, on an object
     dead: bool = False  # nobody calls it, though programs of other files run as several processes, or nobody names it
     born: Result | None = None  # what the constructor of its object does
     makers: Mapping[str, int] = field(default_factory=dict)
@@ -84,14 +84,13 @@ class Starts:
         elif root.kind == "method":
             makers = [programs[path] for path in root.makers if path in programs]
             root.active = root.active or any(maker.active for maker in makers)
-            root.sure = strong and not root.dead
+            root.sure = not root.dead and (strong or any(maker.sure for maker in makers))
         elif root.kind == "function":
             root.sure = self.everywhere or (strong and root.named and not known)
         elif self.everywhere or root.result.path in self.together:
             root.sure = root.active = True
         else:
-            asks_torch = "sign rank" in root.signs and not all(name.startswith("jax.") for name in root.asks)
-            root.sure = root.active and (strong or "collective" in root.signs)
+            root.sure = root.active and (strong or "collective" in root.signs or "os.environ" in root.asks)
             root.sure = root.sure and not self.is_alone(root)
             root.sure = root.sure and not _is_run_once(root.result.path, knowledge)
 
