@@ -231,8 +231,7 @@ def _by_programs(findings: list[Finding], program: Program) -> list[Finding]:
         return findings
     used = program.facts.used_by(root.result.path for root in roots if root.active and root.kind != "function")
     return [
-        f if f.code.startswith(ABOUT_ITSELF) or f.place.path in used else replace(f, confidence="low")
-        for f in findings
+        f if f.code.startswith(ABOUT_ITSELF) or f.place.path in used else replace(f, confidence="low") for f in findings
     ]
 
 
