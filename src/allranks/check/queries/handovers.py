@@ -60,17 +60,12 @@ class _Way:
 class _Handovers:
     """Goes through the trace of an entry, with what is made and not waited for."""
 
-    def __init__(self, root: Result) -> None:
-        self._root = root
-        self._found: list[Handover] = []
+    def __init__(self) -> None:
+        self.found: list[Handover] = []
         self._known: dict[tuple[object, ...], tuple[_Made, ...]] = {}
 
-    def run(self) -> list[Handover]:
-        """Return what is handed over without waiting, in order."""
-        self._nodes(self._root.trace, _Way(EVERY, EVERY, symbol=self._root.symbol, path=self._root.path))
-        return self._found
-
-    def _nodes(self, nodes: Sequence[Node], way: _Way) -> None:
+    def go(self, nodes: Sequence[Node], way: _Way) -> None:
+        """Go through nodes; ``way`` has what is left afterwards."""
         for node in nodes:
             if not way.may:
                 return
@@ -82,14 +77,14 @@ class _Handovers:
                 self._branch(node, way)
             elif isinstance(node, Loop):
                 inside = replace(way, asked=way.asked or bool(node.taint & FILES and node.counted))
-                self._nodes(node.body, inside)
+                self.go(node.body, inside)
                 way.open = inside.open if not (inside.asked and not way.asked) else ()  # it waits until a file is there
-                self._nodes(node.orelse, way)
+                self.go(node.orelse, way)
             elif isinstance(node, Try):
                 inside = replace(way, asked=way.asked or bool(node.handlers))
-                self._nodes((*node.body, *node.orelse), inside)
+                self.go((*node.body, *node.orelse), inside)
                 way.open, way.may, way.certain = inside.open, inside.may, inside.certain
-                self._nodes(node.final, way)
+                self.go(node.final, way)
             else:
                 way.certain = way.may = 0
 
@@ -100,7 +95,7 @@ class _Handovers:
             self._known[key] = way.open
             chain = (*way.chain, (way.symbol, way.path, node.span))
             inside = _Way(certain, may, way.open, chain, way.asked, way.waits, result.symbol, result.path)
-            self._nodes(result.trace, inside)
+            self.go(result.trace, inside)
             self._known[key] = inside.open
         # A folder is made at once: whoever has run a function meanwhile finds it.
         late = (one for one in self._known[key] if one.call.kind not in _FOLDERS or one not in way.open)
@@ -114,7 +109,7 @@ class _Handovers:
             certain, may = way.certain & roles_where(node.letters, sure), way.may & roles_where(node.letters, wanted)
             asked = way.asked or bool(node.taint & FILES)
             side = replace(way, certain=certain, may=may, asked=asked)
-            self._nodes(nodes, side)
+            self.go(nodes, side)
             sides += [side] if may else []
         goes_on = [side for side in sides if side.may]
         kept = [made for made in way.open if all(made in side.open for side in goes_on or sides)]
@@ -152,7 +147,7 @@ class _Handovers:
             else:
                 late = bool(certain & ~made.roles) and not way.asked
             if late and _is_same(made, call, _shape(where)):
-                self._found.append(Handover(made.call, call, way.chain, made.parts))
+                self.found.append(Handover(made.call, call, way.chain, made.parts))
                 way.open = tuple(one for one in way.open if one is not made)
                 return
 
@@ -186,4 +181,6 @@ def _is_known(shape: str) -> bool:
 
 def handovers(root: Result) -> list[Handover]:
     """Return what an entry hands over without waiting, in order: the first use of each thing."""
-    return _Handovers(root).run()
+    walked = _Handovers()
+    walked.go(root.trace, _Way(EVERY, EVERY, symbol=root.symbol, path=root.path))
+    return walked.found

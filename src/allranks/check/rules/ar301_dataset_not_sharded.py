@@ -180,13 +180,15 @@ def _is_split_by_worker_only(asks: ast.Call, file: File) -> bool:
     owner, function = class_of(asks, file), function_of(asks, file)
     if owner is None or function is None or not any(base.endswith("IterableDataset") for base in bases_of(owner, file)):
         return False
-    cuts = [at for at in own(function) if isinstance(at, ast.Subscript) and _is_cut_by_worker(at, file)]
+    cuts = [at for at in own(function) if _is_cut_by_worker(at, file)]
     return bool(cuts) and not any(origins(at, file) & _DIVIDES for at in cuts)
 
 
-def _is_cut_by_worker(cut: ast.Subscript, file: File) -> bool:
-    """``files[info.id :: info.num_workers]``"""
-    part = cut.slice
-    if not isinstance(part, ast.Slice) or part.lower is None or part.step is None:
-        return False
-    return any(isinstance(at, ast.Attribute) and at.attr == "num_workers" for at in reached(part.step, file))
+def _is_cut_by_worker(cut: ast.AST, file: File) -> bool:
+    """``files[info.id :: info.num_workers]``, ``k % info.num_workers == info.id``"""
+    part = cut.slice if isinstance(cut, ast.Subscript) else None
+    count = part.step if isinstance(part, ast.Slice) and part.lower is not None else None
+    if isinstance(cut, ast.Compare) and isinstance(cut.left, ast.BinOp) and isinstance(cut.left.op, ast.Mod):
+        count = cut.left.right
+    found = reached(count, file) if count is not None else ()
+    return any(isinstance(at, ast.Attribute) and at.attr == "num_workers" for at in found)

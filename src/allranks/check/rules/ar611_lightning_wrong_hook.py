@@ -12,35 +12,26 @@ from allranks.check.tree.syntax import bases_of, class_of, function_of, is_const
 from allranks.findings import Finding
 
 _MODULES = ("LightningDataModule", "LightningModule")
-_STEPS = ("training_step", "validation_step", "test_step")
-_ALONE = (
-    "Rank 0 sees only its part of the data; a forward pass or a log with sync_dist in it waits for the others.",
-    "Let all ranks run the step; put `if self.trainer.is_global_zero` around what one is to write.",
-)
 
 
 class LightningWrongHook(LocalRule):
     """
     ## What it does
     Finds, in a Lightning module or data module, attributes that are set in `prepare_data` alone, and data sets with
-    `download=True` in `setup` or `__init__`. Also a step of a module (`validation_step`, ...) that `rank_zero_only`
-    restricts to rank 0.
+    `download=True` in `setup` or `__init__`.
 
     ## Why is this bad
-    `prepare_data` runs on one process per node. `setup` and `__init__` run on all, and so do the steps, each process
-    with its part of the data.
+    `prepare_data` runs on one process per node. `setup` and `__init__` run on all.
 
     ## What happens with N processes
     An attribute of `prepare_data` is missing on the other ranks (AttributeError there, and the first rank waits), or
-    has the value of `__init__`. A download in `setup` runs in all processes at once, into the same files. A step on
-    rank 0 sees one part of the data, and its collectives wait for the others.
+    has the value of `__init__`. A download in `setup` runs in all processes at once, into the same files.
 
     ## Known problems
     Only classes whose base is called `LightningDataModule` or `LightningModule` are looked at.
 
     ## Use instead
-    Download in `prepare_data` and keep nothing. Open the data and set attributes in `setup`. Run the step on all ranks,
-    and put `if self.trainer.is_global_zero` around what one process writes.
+    Download in `prepare_data` and keep nothing. Open the data and set attributes in `setup`.
     """
 
     code, name, severity, row = "AR611", "lightning-wrong-hook", "error", "data"
@@ -48,7 +39,7 @@ class LightningWrongHook(LocalRule):
     instead_of = ("AR106",)
     advice = "Download in prepare_data, set attributes in setup."
     words = _MODULES
-    nodes = (ast.Assign, ast.Call, ast.FunctionDef)
+    nodes = (ast.Assign, ast.Call)
     bad = (
         Example(
             {
@@ -97,11 +88,7 @@ class Data(LightningDataModule):
         function, owner = function_of(node, file), class_of(node, file)
         if owner is None or not any(base.rpartition(".")[2] in _MODULES for base in bases_of(owner, file)):
             return
-        if isinstance(node, ast.FunctionDef):
-            if node.name in _STEPS and any(tail_of(at) == "rank_zero_only" for at in node.decorator_list):
-                told = f"{node.name} runs on rank 0 only, and Lightning has a part of the data for every rank"
-                yield self.local(file, node, told, cluster=_ALONE[0], advice=_ALONE[1])
-        elif function is None or function not in owner.body:
+        if function is None or function not in owner.body:
             return
         elif isinstance(node, ast.Assign) and function.name == "prepare_data":
             targets = [part for whole in node.targets for part in getattr(whole, "elts", [whole])]

@@ -7,18 +7,12 @@ from collections.abc import Iterator
 
 from allranks.check.rule import Example, LocalRule
 from allranks.check.sources.source import File
+from allranks.check.tree.collectives import collective
 from allranks.check.tree.origins import latest
 from allranks.check.tree.syntax import distributed, name_of, own, tail_of
 from allranks.check.tree.words import parts
 from allranks.findings import Finding
 
-_MEETS = frozenset(
-    [
-        *("all_reduce", "all_gather", "all_gather_object", "broadcast", "broadcast_object_list", "reduce", "barrier"),
-        *("new_group", "reduce_scatter", "all_to_all", "process_allgather", "sync_global_devices", "gather_object"),
-        *("broadcast_one_to_all", "allreduce", "allgather", "wait_for_everyone", "all_gather_into_tensor"),
-    ]
-)
 _KEEP = ("enumerate", "list", "tuple", "reversed", "tqdm", "iter")
 _NUMBERS = frozenset({"range", "rank", "ranks", "size", "idx", "index", "indices", "id", "ids", "step", "steps", "num"})
 _DEEPEST = 5
@@ -86,7 +80,7 @@ def reduce(metrics, ranks):
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
         if not isinstance(node, ast.For) or not _is_set(node.iter, file, 0) or _is_of_numbers(node):
             return
-        if any(isinstance(at, ast.Call) and tail_of(at) in _MEETS for at in own(node)):
+        if any(isinstance(at, ast.Call) and collective(at, file) is not None for at in own(node)):
             yield self.local(file, node.iter, f"{ast.unparse(node.iter)} has another order on each process")
 
 

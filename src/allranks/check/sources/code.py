@@ -14,25 +14,19 @@ def code_of(nodes: Sequence[ast.AST], lines: Sequence[str], *, exports: bool = F
     """Return lines with what does nothing as spaces; none is left out. ``nodes``: all of the file. ``exports``: others
     take its imports from it."""
     code = list(lines)
-    docs, texts = _texts(nodes)
+    statements = {id(at.value) for at in nodes if isinstance(at, ast.Expr)}
+    texts = [at for at in nodes if isinstance(at, ast.JoinedStr) or _is_text(at)]
+    docs = [_span(at) for at in texts if id(at) in statements]
     for span in (*docs, *(() if exports else _unused(nodes))):
         _blank(code, span)
     covered: dict[int, list[tuple[int, int]]] = {}
-    for line, column, end_line, end_column in texts:
+    for line, column, end_line, end_column in (_span(at) for at in texts if id(at) not in statements):
         for at in range(line, end_line + 1):
             covered.setdefault(at, []).append((column if at == line else 0, end_column if at == end_line else 1 << 30))
     for at, text in enumerate(code):
         if "#" in text:
             code[at] = _without_comment(text, covered.get(at + 1, ()))
     return code
-
-
-def _texts(nodes: Iterable[ast.AST]) -> tuple[list[_Span], list[_Span]]:
-    """Return where texts are that are statements, and where other texts are."""
-    docs = [at.value for at in nodes if isinstance(at, ast.Expr) and _is_text(at.value)]
-    known = {id(one) for one in docs}
-    texts = [at for at in nodes if isinstance(at, ast.JoinedStr) or (_is_text(at) and id(at) not in known)]
-    return list(map(_span, docs)), list(map(_span, texts))
 
 
 def _is_text(node: ast.AST) -> bool:
