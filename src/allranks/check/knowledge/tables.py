@@ -188,39 +188,13 @@ class Knowledge:
         return found
 
 
-def _rows(section: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
-    return ((name, dict(row)) for name, row in section.items())
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of a table as the arguments of its class: lists as tuples, and "none" in a condition as None."""
+    return {name: _field(value) if isinstance(value, list) else value for name, value in row.items()}
 
 
-def _conditions(pairs: Iterable[tuple[int | str, object]]) -> tuple[Condition, ...]:
-    return tuple((key, None if value == "none" else value) for key, value in pairs)
-
-
-def _collective(name: str, row: Mapping[str, Any]) -> Collective:
-    return Collective(
-        name,
-        row["op"],
-        tuple(row.get("group", ())),
-        row.get("result") == "own",
-        tuple(row.get("fills", ())),
-        _conditions(row.get("unless", ())),
-        _conditions(row.get("only_if", ())),
-        row.get("hidden", False),
-        row.get("sharded", False),
-        row.get("wrapped", False),
-    )
-
-
-def _effect(name: str, kind: str, row: Mapping[str, Any]) -> Effect:
-    return Effect(
-        name,
-        kind,
-        tuple(row.get("path", ())),
-        row.get("receiver", False),
-        row.get("modes", ""),
-        _conditions(row.get("unless", ())),
-        row.get("only_if", ""),
-    )
+def _field(values: list[Any]) -> tuple[Any, ...]:
+    return tuple((one[0], None if one[1] == "none" else one[1]) if isinstance(one, list) else one for one in values)
 
 
 def _patterns(section: Mapping[str, Iterable[str]]) -> tuple[tuple[re.Pattern[str], Any], ...]:
@@ -279,9 +253,11 @@ def load() -> Knowledge:
     )
     known = Knowledge(
         aliases=aliases,
-        effects={n: _effect(n, kind, row) for kind, rows in read("effects.toml").items() for n, row in _rows(rows)},
+        effects={
+            n: Effect(n, kind, **_row(row)) for kind, rows in read("effects.toml").items() for n, row in rows.items()
+        },
         collectives={
-            form: {name: _collective(name, row) for name, row in _rows(rows)}
+            form: {name: Collective(name, **_row(row)) for name, row in rows.items()}
             for form, rows in read("collectives.toml").items()
         },
         ranks=ranks,

@@ -13,6 +13,7 @@ from allranks.check.simulate.values import (
     DATA,
     FILES,
     IDENTITY,
+    NEXT,
     RANDOM,
     RANK,
     SEEN,
@@ -108,15 +109,18 @@ def _downloads(analysis: Analysis, reach: Reach) -> bool:
 def named_by_each(analysis: Analysis, *kinds: str) -> Iterator[tuple[Root, Reach]]:
     """Yield effects of these kinds that every rank has on a path that it names for itself: after a clock, or random
     numbers, and not after its rank."""
-    folders: list[str] = []
+    folders, functions = list[str](), set[str]()
     for root, reach in analysis.reached(*kinds, "path"):
         found = taint(reach.call.where)
-        of_run = reach.call.kind in ("mkdir", "folder", "tracker") and found & RANDOM  # an identifier
-        by_chance = found & (CLOCK | RANDOM) and not found & (RANK if of_run else RANK | IDENTITY)
+        of_run = reach.call.kind in ("mkdir", "folder", "tracker") and found & (RANDOM | NEXT)  # its name or number
+        by_chance = found & (CLOCK | RANDOM) or of_run
+        by_chance = by_chance and not found & (RANK if of_run else RANK | IDENTITY)
         if by_chance and root.is_shared(reach) and reach.everyone and not root.finds_done(reach):
-            if not any(path_of(reach).startswith(f"{folder}/") for folder in folders):  # one finding a folder
+            known = reach.call.symbol in functions or path_of(reach).startswith(tuple(f"{one}/" for one in folders))
+            if not known:  # one finding a folder, and a function
                 yield root, reach
             folders.append(path_of(reach))
+            functions.add(reach.call.symbol)
 
 
 def named(reach: Reach) -> str:

@@ -14,7 +14,8 @@ class RankDivergentRunDir(ProgramRule):
     """
     ## What it does
     Finds a folder, file, checkpoint or tracker whose name each process makes for itself, from a clock or a random
-    number, and that every process makes or opens.
+    number, and that every process makes or opens. Of folders also those that are numbered after what is there. One
+    function has one finding.
 
     ## Why is this bad
     Processes start at slightly different times. A name with seconds in it, or the number of existing runs, differs
@@ -25,8 +26,8 @@ class RankDivergentRunDir(ProgramRule):
     loaded.
 
     ## Known problems
-    A name that only rank 0 uses in the end is not reported, and one from a listing of a folder is not found. A name
-    that `strftime` makes from the date only differs at midnight only, and is reported.
+    A name that only rank 0 uses in the end is not reported. A name that `strftime` makes from the date only differs at
+    midnight only, and is reported.
 
     ## Use instead
     Let rank 0 choose the name and broadcast it, or take it from the launcher (an environment variable, an option).

@@ -12,7 +12,9 @@ from allranks.check.simulate.values import (
     CLOCK,
     DATA,
     FALSE,
+    NEXT,
     NONE,
+    ORDER,
     RANDOM,
     TRUE,
     ByRole,
@@ -89,6 +91,8 @@ def _binary(op: ast.operator, left: Value, right: Value) -> Value:
     if zero and isinstance(op, ast.Add):
         return right
     made = unknown(left, right)
+    if made.taint & ORDER and isinstance(op, ast.Add) and isinstance(right, Const):
+        return Unknown(made.taint | NEXT)
     if isinstance(op, ast.Sub) and isinstance(left, Unknown) and left.kind == "size" and right == Const(1):
         return Unknown(made.taint, true=True)  # there are two at least
     grows = isinstance(op, ast.Add) and any(isinstance(v, Unknown) and v.kind in _NUMBERS for v in (left, right))

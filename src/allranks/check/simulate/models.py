@@ -12,6 +12,7 @@ from allranks.check.simulate.state import Frame, place_of
 from allranks.check.simulate.values import (
     ANYTHING,
     CLOCK,
+    NEXT,
     NONE,
     ORDER,
     RANK,
@@ -165,7 +166,7 @@ def _len(_: Simulation, __: Frame, given: Given) -> Value:
 
 
 def _range(_: Simulation, __: Frame, given: Given) -> Value:
-    return Made("range", unknown(*given.arguments).taint)
+    return Made("range", unknown(*given.arguments).taint & ~NEXT)  # where a job goes on
 
 
 def _enumerate(_: Simulation, __: Frame, given: Given) -> Value:

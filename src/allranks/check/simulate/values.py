@@ -20,7 +20,8 @@ EVERY = 0b1111  # roles as bits, the first role in the lowest
 # unseeded. IDENTITY: process id, host name, uuid, temporary names. DATA: the rows that this process was given. ORDER:
 # an order that nothing fixes (a listing, a set). SEEN: it was made of what files say, or files decided which of several
 # values it is; as far as all ranks see the same files, it is the same on all. SPREAD: an array over all processes.
-RANK, FILES, CLOCK, RANDOM, IDENTITY, DATA, ORDER, SEEN, SPREAD = 1, 2, 4, 8, 16, 32, 64, 128, 256
+# NEXT: the number after those that a listing has, which another process may have taken meanwhile.
+RANK, FILES, CLOCK, RANDOM, IDENTITY, DATA, ORDER, SEEN, SPREAD, NEXT = 1, 2, 4, 8, 16, 32, 64, 128, 256, 512
 # What may differ between processes of one role.
 DIFFERS = RANK | FILES | CLOCK | RANDOM | IDENTITY | DATA
 
