@@ -123,7 +123,8 @@ class Libraries:
         kind = self.knowledge.command(" ".join(map(arithmetic.shape_of, parts)))
         if kind:
             own = Unknown(unknown(*parts).taint)
-            call = self.recording.note(frame, name, kind, given, Effect(name, kind, (0,)), own)
+            call = self.recording.note(frame, name, kind, given, Effect(name, kind, (0,)))
+            call.where = own
             call.target = self.simulator.expressions.source(given.node)
         return unknown(*given.every)
 

@@ -269,15 +269,13 @@ def _on_signal(simulator: Simulation, frame: Frame, given: Given) -> Value:
         simulator.results.by_node.pop(handler.node, None)  # nobody has called it
     for variables, old in before:
         changed = [name for name, value in old.items() if variables[name] != value]
-        variables.update({name: Unknown(CLOCK) if _is_plain(old[name]) else old[name] for name in changed})
+        variables.update(
+            {name: Unknown(CLOCK) if isinstance(old[name], Const | Unknown) else old[name] for name in changed}
+        )
     for (owner, name), value in stored.items():
-        if value is not None and _is_plain(value):
+        if isinstance(value, Const | Unknown):
             simulator.heap.set(owner, name, Unknown(CLOCK), live)
     return ANYTHING
-
-
-def _is_plain(value: Value) -> bool:
-    return isinstance(value, Const | Unknown)
 
 
 def _callback(simulator: Simulation, frame: Frame, given: Given) -> Value:

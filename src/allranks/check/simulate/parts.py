@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from allranks.check.knowledge.tables import Collective, Effect, Knowledge, RankQuery
 from allranks.check.simulate.given import Given
 from allranks.check.simulate.state import Frame, Heap
 from allranks.check.simulate.values import Class, Either, Function, Library, ModuleObject, Object, Truth, Value
 from allranks.check.traces.nodes import Branch, Call, Node, Result, Span
+
+Entry: TypeAlias = Collective | Effect
 
 
 class EvaluatesExpressions(Protocol):
@@ -74,15 +76,7 @@ class FindsMembers(Protocol):
 class RecordsCalls(Protocol):
     """See `recording`."""
 
-    def note(
-        self,
-        frame: Frame,
-        name: str,
-        kind: str,
-        given: Given,
-        entry: Collective | Effect | None = None,
-        where: Value | None = None,
-    ) -> Call: ...
+    def note(self, frame: Frame, name: str, kind: str, given: Given, entry: Entry | None = None) -> Call: ...
     def sign(self, frame: Frame, kind: str, name: str, node: ast.AST) -> None: ...
     def signs(self, frame: Frame, name: str, node: ast.AST) -> None: ...
     def record_collective(self, frame: Frame, entry: Collective, given: Given) -> Value: ...

@@ -6,7 +6,7 @@ import ast
 
 from allranks.check.knowledge.tables import Collective, Effect
 from allranks.check.simulate.given import Given
-from allranks.check.simulate.parts import Simulation
+from allranks.check.simulate.parts import Entry, Simulation
 from allranks.check.simulate.state import Frame, place_of
 from allranks.check.simulate.values import (
     ANYTHING,
@@ -66,18 +66,10 @@ class Recording:
         self.simulator = simulator
         self.knowledge = simulator.knowledge
 
-    def note(
-        self,
-        frame: Frame,
-        name: str,
-        kind: str,
-        given: Given,
-        entry: Collective | Effect | None = None,
-        where: Value | None = None,
-    ) -> Call:
+    def note(self, frame: Frame, name: str, kind: str, given: Given, entry: Entry | None = None) -> Call:
         """Put a call on the trace."""
         made = Call(name, kind, entry, frame.path, place_of(given.node), frame.symbol, given)
-        made.where, made.loops = where, frame.loops
+        made.loops = frame.loops
         made.ordered = frame.ordered > 0 or (frame.forgiven > 0 and kind in _FORGIVEN)
         made.live, made.under = frame.live, frame.under
         frame.trace.append(made)
@@ -149,7 +141,7 @@ class Recording:
             to: tuple[int | str, ...] = (0 if of_receiver else 1, "dst", "target")
             _aim(self.note(frame, name, "moved", given, entry), given.argument(*to), given.expression(*to))
         if kind and not (kind in _NEED_PATH and entry.path and not _names_file(where)):
-            call = self.note(frame, name, kind, given, entry, where)
+            call = self.note(frame, name, kind, given, entry)
             call.live = live
             _aim(call, where, given.owner if of_receiver else given.expression(*keys))
         return made

@@ -23,6 +23,8 @@ from allranks.check.traces.sequences import (
 )
 from allranks.check.traces.walk import Step
 
+_Side: TypeAlias = tuple[Sequence[Node], int]  # of a condition, and a role that goes there
+_Ops: TypeAlias = tuple[str, ...]
 Assumed: TypeAlias = frozenset[tuple[str, bool]]  # settings, by how the program writes them
 _SETTING = re.compile(r"(not )?([A-Za-z_][\w.]*)")
 _LONGEST = 20_000  # collectives of a function, with those of the functions that it calls
@@ -207,13 +209,7 @@ class Comparison:
         return leaves
 
     def _differ(
-        self,
-        node: Branch,
-        one: tuple[Sequence[Node], int],
-        other: tuple[Sequence[Node], int],
-        level: _Level,
-        rest: tuple[Node, ...],
-        cause: str = "rank",
+        self, node: Branch, one: _Side, other: _Side, level: _Level, rest: tuple[Node, ...], cause: str = "rank"
     ) -> bool:
         """Compare the collectives of a role on one side with those of a role on the other; note where they differ."""
         if any(fails(nodes) and not plain(self.items(nodes, role)) for nodes, role in (one, other)):
@@ -244,9 +240,7 @@ class Comparison:
         found.changes = any(changes_files(nodes) for nodes in (node.then, node.orelse, missed))
         return True
 
-    def _ways(
-        self, one: tuple[Sequence[Node], int], other: tuple[Sequence[Node], int], level: _Level
-    ) -> tuple[list[str], list[Sequence_]]:
+    def _ways(self, one: _Side, other: _Side, level: _Level) -> tuple[list[str], list[Sequence_]]:
         """Return how two sides leave, and what they call until then. Where both go on to the same calls, and one may
         leave, it does."""
         leaves = [self._leaves(*side) for side in (one, other)]
@@ -268,12 +262,7 @@ class Comparison:
         return "", ()
 
     def _note(
-        self,
-        node: Branch | Loop,
-        level: _Level,
-        first: tuple[Call, Span],
-        cause: str,
-        ops: tuple[tuple[str, ...], tuple[str, ...]],
+        self, node: Branch | Loop, level: _Level, first: tuple[Call, Span], cause: str, ops: tuple[_Ops, _Ops]
     ) -> Divergence:
         who = node.letters if isinstance(node, Branch) else node.often
         found = Divergence(
