@@ -21,18 +21,18 @@ _SEEDS = re.compile(
     r"\b(seed_everything|set_seed|manual_seed|random\.seed|seed_all|set_random_seed|fix_seed)\s*\([^)\n]*"
 )
 _WRAPS = re.compile(r"DistributedDataParallel|FullyShardedDataParallel|\bfully_shard\b|\b[DF]S?DP\(")
-_ALSO_ALONE = ("compute", "computation")  # a metric, a compiled function: one process makes them as well
 _SHARDS = re.compile(r"fsdp|fully_?shard|deepspeed|zero_?stage|zero3|DTensor|distribute_tensor", re.IGNORECASE)
 
 
-def _signs(reached: Iterable[Reach]) -> frozenset[str]:
-    """Return what shows that there are several processes; no collective that one process makes as well."""
-    entries = ((one.call.kind, one.call.entry) for one in reached)
+def _signs(reached: Iterable[Reach], knowledge: Knowledge) -> frozenset[str]:
+    """Return what shows that there are several processes: of the collectives that do not say so by their names, those
+    of trainers alone."""
+    trainers = tuple(f"{name}." for name in knowledge.signs["trainers"] | knowledge.signs["initialise"])
     return frozenset(
-        kind
-        for kind, entry in entries
-        if kind.startswith("sign ")
-        or (isinstance(entry, Collective) and not entry.wrapped and entry.op not in _ALSO_ALONE)
+        one.call.kind
+        for one in reached
+        if one.call.kind.startswith("sign ")
+        or (isinstance(one.call.entry, Collective) and (not one.call.entry.hidden or one.call.name.startswith(trainers)))
     )
 
 
@@ -141,18 +141,18 @@ def analyse(
     roots = [Root(simulator.run_program(path), "program") for path in programs(trees, modules, starts.entries)]
     roots += uncalled(simulator, trees, texts)
     judged: dict[str, Root] = {}
-    signs_of = cache(lambda result: _signs(walk(result)))  # the methods of a class share one constructor
+    signs_of = cache(lambda result: _signs(walk(result), knowledge))  # the methods of a class share one constructor
     for root in roots:
         root.reached = walk(root.result)
         if root.kind == "program" and _queries_before_joining(root.reached):
             root.result = simulator.run_program(root.result.path, alone=True)
             root.reached = walk(root.result)
         root.parted = _divergences_of(root, simulator)
-        root.signs = _signs(root.reached) | (signs_of(root.born) if root.born is not None else frozenset())
+        root.signs = _signs(root.reached, knowledge) | (signs_of(root.born) if root.born is not None else frozenset())
         root.starts = root.result.path not in starts.together and any(map(_is_started, root.reached))
         root.cases = _cases(root.reached) if root.kind == "program" else ()
         root.by_trainer = root.result.path not in starts.together and is_by_trainer(root)
-        root.asks = frozenset(reach.call.name for reach in root.reached if reach.call.kind == "sign rank")
+        root.asks = frozenset(reach.call.name for reach in root.reached if reach.call.kind in ("sign rank", "sign size"))
         starts.judge(root, knowledge, judged)
         if root.kind == "program":
             judged[root.result.path] = root

@@ -14,6 +14,7 @@ from allranks.check.traces.walk import Reach
 
 Cases: TypeAlias = tuple[tuple[str, str], ...]
 Kind: TypeAlias = Literal["program", "function", "hook", "method"]
+_ASKS_WHETHER = "torch.distributed.is_initialized"  # of a program that does not join others itself: one that may be alone
 STRONG = frozenset(["sign initialise", "sign wrap", "sign sample"])
 
 
@@ -34,7 +35,7 @@ class Root:
     reached: list[Reach] = field(default_factory=list)
     parted: list[Divergence] = field(default_factory=list)
     signs: frozenset[str] = frozenset()
-    asks: frozenset[str] = frozenset()  # how it asks for its rank
+    asks: frozenset[str] = frozenset()  # how it asks for its rank, and for the number of processes
     active: bool = False
     sure: bool = False
     starts: bool = False
@@ -90,7 +91,8 @@ class Starts:
         elif self.everywhere or root.result.path in self.together:
             root.sure = root.active = True
         else:
-            root.sure = root.active and (strong or "collective" in root.signs or "os.environ" in root.asks)
+            met = "collective" in root.signs and _ASKS_WHETHER not in root.asks
+            root.sure = root.active and (strong or met or "os.environ" in root.asks)
             root.sure = root.sure and not self.is_alone(root)
             root.sure = root.sure and not _is_run_once(root.result.path, knowledge)
 
