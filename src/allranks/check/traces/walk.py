@@ -172,7 +172,7 @@ class Walk:
             way.under |= node.taint
             if separates:
                 way.guard = node
-        differ = roles_where(node.letters, "D") & (gone[0] | gone[1]) if "D" not in alike else 0
+        differ = roles_where(node.letters, "".join({*"UD"} - {*alike})) & (gone[0] | gone[1])
         way.may &= ~left
         way.certain = way.certain & ~left & ~differ
         for side, letter in ((then, "T"), (orelse, "F")):
