@@ -12,13 +12,13 @@ from allranks.check.rule import Example, Rule
 from allranks.findings import ROWS
 
 SECTIONS = ("What it does", "Why is this bad", "What happens with N processes", "Known problems", "Use instead")
-BAD = [pytest.param(r, e, id=f"{r.code}-{n}") for r in all_rules() for n, e in enumerate(r.bad)]
-GOOD = [pytest.param(r, e, id=f"{r.code}-{n}") for r in all_rules() for n, e in enumerate(r.good)]
+BAD = [pytest.param(r, Example.of(text), id=f"{r.code}-{n}") for r in all_rules() for n, text in enumerate(r.bad)]
+GOOD = [pytest.param(r, Example.of(text), id=f"{r.code}-{n}") for r in all_rules() for n, text in enumerate(r.good)]
 
 
 def found(rule: Rule, example: Example) -> list[tuple[str, int]]:
     sources = {path: text.encode() for path, text in example.files.items()}
-    outcome = check(sources, Settings(select=(rule.code,), assume=example.assume))
+    outcome = check(sources, Settings(select=(rule.code,)))
     return [(f.place.path, f.place.line) for f in outcome.findings]
 
 
@@ -26,7 +26,7 @@ def found(rule: Rule, example: Example) -> list[tuple[str, int]]:
 def test_a_bad_example_is_found_where_it_says(rule: Rule, example: Example) -> None:
     """Found at exactly the lines named, and nowhere else."""
     if rule.code not in ("AR901", "AR902"):  # the face reports these
-        assert found(rule, example) == [(example.path, line) for line in example.at]
+        assert found(rule, example) == [*example.found]
 
 
 @pytest.mark.parametrize(("rule", "example"), GOOD)

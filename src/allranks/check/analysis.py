@@ -28,12 +28,10 @@ def _signs(reached: Iterable[Reach], knowledge: Knowledge) -> frozenset[str]:
     """Return what shows that there are several processes: of the collectives that do not say so by their names, those
     of trainers alone."""
     trainers = tuple(f"{name}." for name in knowledge.signs["trainers"] | knowledge.signs["initialise"])
-    return frozenset(
-        one.call.kind
-        for one in reached
-        if one.call.kind.startswith("sign ")
-        or (isinstance(one.call.entry, Collective) and (not one.call.entry.hidden or one.call.name.startswith(trainers)))
-    )
+    calls = [one.call for one in reached]
+    met = (call for call in calls if isinstance(call.entry, Collective))
+    shown = {call.kind for call in met if not call.entry.hidden or call.name.startswith(trainers)}
+    return frozenset(shown | {call.kind for call in calls if call.kind.startswith("sign ")})
 
 
 def _cases(reached: Iterable[Reach]) -> tuple[Cases, ...]:
@@ -152,7 +150,7 @@ def analyse(
         root.starts = root.result.path not in starts.together and any(map(_is_started, root.reached))
         root.cases = _cases(root.reached) if root.kind == "program" else ()
         root.by_trainer = root.result.path not in starts.together and is_by_trainer(root)
-        root.asks = frozenset(reach.call.name for reach in root.reached if reach.call.kind in ("sign rank", "sign size"))
+        root.asks = frozenset(one.call.name for one in root.reached if one.call.kind in ("sign rank", "sign size"))
         starts.judge(root, knowledge, judged)
         if root.kind == "program":
             judged[root.result.path] = root

@@ -14,7 +14,8 @@ from allranks.check.traces.walk import Reach
 
 Cases: TypeAlias = tuple[tuple[str, str], ...]
 Kind: TypeAlias = Literal["program", "function", "hook", "method"]
-_ASKS_WHETHER = "torch.distributed.is_initialized"  # of a program that does not join others itself: one that may be alone
+# Whoever asks this and does not join others may be alone.
+_ASKS_WHETHER = "torch.distributed.is_initialized"
 STRONG = frozenset(["sign initialise", "sign wrap", "sign sample"])
 
 

@@ -17,8 +17,8 @@ package.
         nodes = (ast.Call,)           # and only about these nodes, which are looked up once for all rules
         calls = ("time.sleep",)       # of calls only about those with the same last part, as written or as documented
                                       # (`applies` may leave a file out by more than its words)
-        bad = (Example({"train.py": "..."}, at=(4,)),)
-        good = (Example({"train.py": "..."}),)
+        bad = ("...",)                # programs, as `Example.of` reads them
+        good = ("...",)
 
         def visit(self, node, file):
             if file.qualified(node.func) == "time.sleep":
@@ -61,6 +61,7 @@ from allranks.check.traces.compare import Divergence
 from allranks.check.traces.walk import Reach
 from allranks.findings import Confidence, Finding, Fix, Note, Place, Severity
 
+_FILE, FOUND = "# file: ", "  # <-- found"
 # How the codes of `MetaRule` begin.
 ABOUT_ITSELF = "AR9"
 Assume: TypeAlias = Literal["auto", "multi-host"]
@@ -68,16 +69,26 @@ Assume: TypeAlias = Literal["auto", "multi-host"]
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A small project and what the rule finds in it: the lines ``at``, all in ``where`` (the first file by default)."""
+    """A small project: the text of each file by its path, and the places (path, line) at which something is found."""
 
     files: Mapping[str, str]
-    at: tuple[int, ...] = ()
-    where: str | None = None
-    assume: Assume = "auto"
+    found: tuple[tuple[str, int], ...] = ()
 
-    @property
-    def path(self) -> str:
-        return self.where or next(iter(self.files))
+    @classmethod
+    def of(cls, text: str) -> Example:
+        """Read an example: a program ``train.py``, or files that begin with ``# file: PATH``; ``# <-- found`` ends the
+        lines where something is found."""
+        files: dict[str, list[str]] = {}
+        path, found = "train.py", []
+        for line in text.splitlines():
+            if line.startswith(_FILE):
+                path = line.removeprefix(_FILE)
+                continue
+            files.setdefault(path, []).append(line.removesuffix(FOUND))
+            if line.endswith(FOUND):
+                found.append((path, len(files[path])))
+        texts = {path: "".join(f"{line}\n" for line in lines) for path, lines in files.items()}
+        return cls(texts or {path: ""}, tuple(found))
 
 
 class Rule:
@@ -99,8 +110,8 @@ class Rule:
     instead_of: ClassVar[tuple[str, ...]] = ()
     cluster: ClassVar[str] = ""
     advice: ClassVar[str] = ""
-    bad: ClassVar[tuple[Example, ...]] = ()
-    good: ClassVar[tuple[Example, ...]] = ()
+    bad: ClassVar[tuple[str, ...]] = ()
+    good: ClassVar[tuple[str, ...]] = ()
 
     def finding(
         self,

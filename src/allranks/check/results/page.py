@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from allranks.check.measured import measured
 from allranks.check.retired import RETIRED, Retired
-from allranks.check.rule import ABOUT_ITSELF, Example, Rule
+from allranks.check.rule import ABOUT_ITSELF, FOUND, Example, Rule
 
 FAMILIES = MappingProxyType(
     {
@@ -32,7 +32,7 @@ def page(rule: Rule) -> str:
     """Return the page in Markdown: what the rule says of itself, then code that it finds and code that is right."""
     parts = [f"# {rule.code} {rule.name}", facts(rule), cleandoc(type(rule).__doc__ or "")]
     for title, examples in (("Found", rule.bad), ("Not found", rule.good)):
-        shown = [text for example in examples for text in _example(example)]
+        shown = [part for text in examples for part in _example(Example.of(text))]
         if shown:
             parts += [f"## {title}", *shown]
     return "\n\n".join(parts) + "\n"
@@ -109,16 +109,9 @@ def summary(rule: Rule) -> str:
 
 def _example(example: Example) -> Iterator[str]:
     for path, text in example.files.items():
-        marked = set(example.at) if path == example.path else set()
-        lines = [
-            f"{line}  # <-- found" if number in marked else line
-            for number, line in enumerate(text.strip("\n").split("\n"), start=1 + _blank_lines(text))
-        ]
+        marked = {line for where, line in example.found if where == path}
+        lines = [f"{line}{FOUND}" if at in marked else line for at, line in enumerate(text.splitlines(), start=1)]
         title = f"`{path}`:\n\n" if len(example.files) > 1 else ""
         fence = "~~~" if "```" in text else "```"
         language = "python" if path.endswith(".py") else "yaml" if path.endswith(".yaml") else "bash"
         yield "\n".join([f"{title}{fence}{language}", *lines, fence])
-
-
-def _blank_lines(text: str) -> int:
-    return len(text) - len(text.lstrip("\n"))

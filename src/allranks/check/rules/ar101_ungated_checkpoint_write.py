@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.queries.effects import named, writes
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.findings import Finding
 
 
@@ -38,24 +38,17 @@ class UngatedCheckpointWrite(ProgramRule):
         "Write on rank 0 only, to a temporary name that is then renamed; keep gathers and barriers outside the guard."
     )
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 import torch.distributed as dist
 
 dist.init_process_group("nccl")
 model = torch.nn.Linear(2, 2)
-torch.save(model.state_dict(), "model.pt")
+torch.save(model.state_dict(), "model.pt")  # <-- found
 """,
-            },
-            at=(6,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 import torch.distributed as dist
 
@@ -64,8 +57,6 @@ if dist.get_rank() == 0:
     torch.save({}, "model.pt")
 torch.save({}, f"shard-{dist.get_rank()}.pt")
 """,
-            },
-        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.queries.effects import named, ungated, writes
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.findings import Finding
 
 
@@ -34,24 +34,17 @@ class UngatedFileWrite(ProgramRule):
     cluster = "N processes write this file at the same time: they overwrite each other, or their lines are mixed."
     advice = "Write on rank 0 only, or put the rank into the file's name."
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import json
 import jax
 
 jax.distributed.initialize()
-with open("metrics.json", "w") as file:
+with open("metrics.json", "w") as file:  # <-- found
     json.dump({}, file)
 """,
-            },
-            at=(5,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import json
 import torch.distributed as dist
 from huggingface_hub import upload_folder
@@ -62,8 +55,6 @@ with open(f"metrics-{dist.get_rank()}.json", "w") as file:
 if dist.get_rank() == 0:
     upload_folder(repo_id="me/model", folder_path="out")
 """,
-            },
-        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program, short
 from allranks.check.queries.effects import ungated
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.findings import Finding
 
 
@@ -32,24 +32,17 @@ class UngatedTracker(ProgramRule):
     cluster = "N runs are made, one for each process."
     advice = "Start it on rank 0 only, or disable it elsewhere (wandb: mode='disabled')."
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 import socket
 import wandb
 
 dist.init_process_group("nccl")
-wandb.init(project="p", notes=socket.gethostname())
+wandb.init(project="p", notes=socket.gethostname())  # <-- found
 """,
-            },
-            at=(6,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 import wandb
 from torch.utils.tensorboard import SummaryWriter
@@ -60,8 +53,6 @@ writer = SummaryWriter("runs") if dist.get_rank() == 0 else None
 if writer is not None:
     writer.add_scalar("loss", 1.0)
 """,
-            },
-        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

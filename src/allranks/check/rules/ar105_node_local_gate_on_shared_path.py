@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.queries.effects import by_nodes, named
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.findings import Finding
 
 _KINDS = ("checkpoint", "file", "append", "delete", "tracker", "download", "moved")
@@ -40,9 +40,8 @@ class NodeLocalGateOnSharedPath(ProgramRule):
     cluster = "With M nodes and a shared file system, M processes write or change the same path at once."
     advice = "Guard with the global rank (rank == 0), or write to a disk of the node."
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
+# file: train.py
 import os
 import torch
 import torch.distributed as dist
@@ -50,19 +49,14 @@ import torch.distributed as dist
 dist.init_process_group("nccl")
 model = torch.nn.Linear(2, 2)
 if int(os.environ["LOCAL_RANK"]) == 0:
-    torch.save(model.state_dict(), "checkpoints/last.pt")
-""",
-                "train.sh": """\
+    torch.save(model.state_dict(), "checkpoints/last.pt")  # <-- found
+# file: train.sh
 torchrun --nnodes 2 --nproc-per-node 8 train.py
 """,
-            },
-            at=(8,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
+# file: train.py
 import os
 import torch
 import torch.distributed as dist
@@ -72,12 +66,9 @@ if dist.get_rank() == 0:
     torch.save({}, "checkpoints/last.pt")
 if int(os.environ["LOCAL_RANK"]) == 0:
     torch.save({}, "/tmp/last.pt")
-""",
-                "train.sh": """\
+# file: train.sh
 torchrun --nnodes 2 --nproc-per-node 8 train.py
 """,
-            },
-        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program, short
 from allranks.check.queries.effects import named, ungated, writes
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.check.traces.walk import Reach
 from allranks.findings import Finding
 
@@ -38,23 +38,16 @@ class UngatedDownload(ProgramRule):
     cluster = "N processes write the same files at once, and a process that finds them too early reads half of them."
     advice = "Download on one process of each node, then a barrier; all ranks read afterwards."
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 from torchvision.datasets import MNIST
 
 dist.init_process_group("nccl")
-data = MNIST("data", download=True)
+data = MNIST("data", download=True)  # <-- found
 """,
-            },
-            at=(5,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 from torchvision.datasets import MNIST
 
@@ -64,8 +57,6 @@ if dist.get_rank() == 0:
 dist.barrier()
 data = MNIST("data", download=False)
 """,
-            },
-        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.queries.effects import named, named_by_each
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.findings import Finding
 
 
@@ -37,9 +37,7 @@ class RankDivergentRunDir(ProgramRule):
     cluster = "Ranks that start a second apart choose different folders, and the files of a run are divided among them."
     advice = "Choose the name on rank 0 and broadcast it, or let the launcher pass it to all."
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 from datetime import datetime
 import torch.distributed as dist
@@ -48,18 +46,13 @@ def main():
     dist.init_process_group("nccl")
     stamp = datetime.now().strftime("%m%d-%H%M%S")
     run = os.path.join("runs", stamp)
-    os.makedirs(run, exist_ok=True)
+    os.makedirs(run, exist_ok=True)  # <-- found
 
 main()
 """,
-            },
-            at=(9,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import time
 import torch.distributed as dist
@@ -69,8 +62,6 @@ box = [time.strftime("%m%d-%H%M%S")]
 dist.broadcast_object_list(box, src=0)
 os.makedirs(os.path.join("runs", box[0]), exist_ok=True)
 """,
-            },
-        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

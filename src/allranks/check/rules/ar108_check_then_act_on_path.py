@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.queries.effects import is_there, named, tested, ungated
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.findings import Finding
 
 _WITHOUT_TEST = "One process makes the directory, and all others raise FileExistsError."
@@ -36,24 +36,17 @@ class CheckThenActOnPath(ProgramRule):
     cluster = "One process makes the directory; another that tested at the same moment raises FileExistsError."
     advice = "Pass exist_ok=True, or make the directory on rank 0 and let the others wait at a barrier."
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import torch.distributed as dist
 
 dist.init_process_group("nccl")
 if not os.path.exists("out"):
-    os.makedirs("out")
+    os.makedirs("out")  # <-- found
 """,
-            },
-            at=(6,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 from pathlib import Path
 import torch.distributed as dist
@@ -64,8 +57,6 @@ Path("out").mkdir(exist_ok=True)
 if dist.get_rank() == 0 and not os.path.exists("logs"):
     os.makedirs("logs")
 """,
-            },
-        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from allranks.check.program import Program
 from allranks.check.queries.effects import named, ungated
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.findings import Finding
 
 
@@ -33,23 +33,16 @@ class UngatedDelete(ProgramRule):
     cluster = "One process removes it; the others raise FileNotFoundError, or remove what was written since."
     advice = "Delete, rename or link on rank 0 only, then let the others wait at a barrier."
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import shutil
 import torch.distributed as dist
 
 dist.init_process_group("nccl")
-shutil.rmtree("out")
+shutil.rmtree("out")  # <-- found
 """,
-            },
-            at=(5,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import shutil
 import tempfile
 import torch.distributed as dist
@@ -60,8 +53,6 @@ if dist.get_rank() == 0:
 mine = tempfile.mkdtemp()
 shutil.rmtree(mine)
 """,
-            },
-        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from allranks.check.program import Program, computes, condition, short
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.findings import Finding
 
 _GROUPS = "Call new_group on every process for each group, also for groups without this process."
@@ -38,23 +38,16 @@ class CollectiveUnderRankGuard(ProgramRule):
     )
     advice = "Call it on every rank, and guard only what is done with the result."
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 dist.init_process_group("nccl")
 if dist.get_rank() == 0:
-    dist.barrier()
+    dist.barrier()  # <-- found
 """,
-            },
-            at=(5,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 dist.init_process_group("nccl")
@@ -65,8 +58,6 @@ if dist.get_rank() == 0:
 else:
     dist.barrier()
 """,
-            },
-        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

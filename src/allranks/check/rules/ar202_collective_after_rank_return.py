@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from allranks.check.program import Program, computes, condition, short
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.findings import Finding
 
 
@@ -35,28 +35,21 @@ class CollectiveAfterRankReturn(ProgramRule):
     )
     advice = "Move the collective above the return: every rank calls it, then those with nothing to write leave."
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 def save(state):
     if dist.get_rank() != 0:
         return
     print(state)
-    dist.barrier()
+    dist.barrier()  # <-- found
 
 dist.init_process_group("nccl")
 save({})
 """,
-            },
-            at=(7,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 def save(state):
@@ -68,8 +61,6 @@ def save(state):
 dist.init_process_group("nccl")
 save({})
 """,
-            },
-        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from allranks.check.program import Program, condition, reads_alike, short
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.findings import Finding
 
 
@@ -33,9 +33,7 @@ class CollectiveUnderProcessLocalCondition(ProgramRule):
     cluster = "Processes that find different things call different collectives: a hang, or wrong numbers."
     advice = "Decide on rank 0 and broadcast the decision before any rank acts on it."
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import time
 import torch.distributed as dist
@@ -44,17 +42,12 @@ dist.init_process_group("nccl")
 start = time.time()
 for step in range(1000):
     if time.time() - start > 60:
-        dist.barrier()
+        dist.barrier()  # <-- found
         start = time.time()
 """,
-            },
-            at=(9,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import torch.distributed as dist
 
@@ -63,8 +56,6 @@ if os.path.exists("ready"):
     print("ready")
 dist.barrier()
 """,
-            },
-        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from allranks.check.program import Program, computes, condition, short
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.findings import Finding
 
 
@@ -38,9 +38,7 @@ class ParallelComputationUnderRankGuard(ProgramRule):
     cluster = "The ranks that run it wait for the others, or match their next step and compute wrong numbers."
     advice = "Run it on every rank. With DDP, model.module may run on one rank in evaluation."
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -49,7 +47,7 @@ def main(loader):
     dist.init_process_group("nccl")
     model = DDP(torch.nn.Linear(2, 2))
     if dist.get_rank() == 0:
-        evaluate(model, loader)
+        evaluate(model, loader)  # <-- found
 
 def evaluate(model, loader):
     for x in loader:
@@ -57,14 +55,9 @@ def evaluate(model, loader):
 
 main(load())
 """,
-            },
-            at=(9,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -78,8 +71,6 @@ def main(x):
 
 main(1)
 """,
-            },
-        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.collectives import collective
 from allranks.check.tree.syntax import inside, name_of, own
@@ -39,9 +39,7 @@ class CollectiveWithoutInitCheck(LocalRule):
     nodes = (ast.FunctionDef,)
     words = ("init_process_group",)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 
@@ -49,16 +47,11 @@ def main(args):
     if args.distributed:
         dist.init_process_group("nccl")
     train(args)
-    dist.barrier()
+    dist.barrier()  # <-- found
 """,
-            },
-            at=(8,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 
@@ -83,8 +76,6 @@ def third(args):
         dist.init_process_group("gloo", rank=0, world_size=1)
     dist.barrier()
 """,
-            },
-        ),
     )
 
     def applies(self, file: File) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from allranks.check.program import Program, short
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.findings import Finding
 
 
@@ -35,25 +35,18 @@ class CollectiveInUnevenLoop(ProgramRule):
     cluster = "The rank with more items calls it once more than the others and waits for them."
     advice = "Call it after the loop, or make the number of rounds equal on all ranks."
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 def convert(files):
     rank, world = dist.get_rank(), dist.get_world_size()
     for file in files[rank::world]:
         print(file)
-        dist.barrier()
+        dist.barrier()  # <-- found
 """,
-            },
-            at=(7,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 def convert(files, loader):
@@ -62,8 +55,6 @@ def convert(files, loader):
         print(file)
     dist.barrier()
 """,
-            },
-        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

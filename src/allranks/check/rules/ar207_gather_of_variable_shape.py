@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.syntax import function_of, tail_of
@@ -47,21 +47,14 @@ class GatherOfVariableShape(LocalRule):
     nodes = (ast.Call,)
     calls = _GATHERS
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 def step(accelerator, batch, outputs):
     found = outputs[outputs > 0]
-    return accelerator.gather(found)
+    return accelerator.gather(found)  # <-- found
 """,
-            },
-            at=(3,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 
 def step(accelerator, batch, outputs, index):
@@ -71,8 +64,6 @@ def step(accelerator, batch, outputs, index):
     rows = torch.gather(outputs, 1, index)
     return found, rows.gather(1, index), accelerator.gather(outputs[:, 0])
 """,
-            },
-        ),
     )
 
     def applies(self, file: File) -> bool:

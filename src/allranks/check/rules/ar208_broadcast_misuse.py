@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.syntax import given, is_constant, keyword, name_of, rank_guard, tail_of
 from allranks.findings import Finding
@@ -72,26 +72,19 @@ class BroadcastMisuse(LocalRule):
     nodes = (ast.Call,)
     calls = (*_FILLED, *_ROOTED)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 import torch.distributed as dist
 
 def agree(path, step, dp_group, loss):
-    dist.broadcast_object_list([path], src=0)
-    dist.broadcast(torch.tensor(step), 0)
-    dist.broadcast(loss, src=0, group=dp_group)
+    dist.broadcast_object_list([path], src=0)  # <-- found
+    dist.broadcast(torch.tensor(step), 0)  # <-- found
+    dist.broadcast(loss, src=0, group=dp_group)  # <-- found
     return path, step
 """,
-            },
-            at=(5, 6, 7),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 def agree(path, loss, dp_group):
@@ -108,8 +101,6 @@ def answer(address):
     dist.broadcast_object_list(box, src=0)
     return box[0]
 """,
-            },
-        ),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from allranks.check.program import Program, condition, reads_alike, short
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.findings import Finding
 
 _WAITS = "One process leaves, and the others wait for it in the collective."
@@ -41,9 +41,7 @@ class RankLocalLoopExit(ProgramRule):
     cluster = "One process skips its backward pass, and the others wait for it there."
     advice = "Reduce the value, or the decision, over all processes; then all leave together, or none."
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -54,17 +52,12 @@ def train(model, loader, optimizer):
         loss = model(x)
         if torch.isnan(loss):
             continue
-        loss.backward()
+        loss.backward()  # <-- found
         optimizer.step()
 """,
-            },
-            at=(11,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -80,8 +73,6 @@ def train(model, loader, optimizer):
         loss.backward()
         optimizer.step()
 """,
-            },
-        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.collectives import collective
@@ -47,9 +47,7 @@ class CollectiveInExceptionPath(LocalRule):
     words = ("barrier", "reduce", "gather", "broadcast", "sync_global_devices", "wait_for_everyone", "save_checkpoint")
     nodes = (ast.ExceptHandler, ast.Try)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 
@@ -57,17 +55,12 @@ def main():
     try:
         train()
     except RuntimeError:
-        dist.barrier()
+        dist.barrier()  # <-- found
         raise
 """,
-            },
-            at=(8,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import contextlib
 import torch.distributed as dist
 
@@ -90,8 +83,6 @@ def main_first(is_main):
         if is_main:
             dist.barrier()
 """,
-            },
-        ),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:

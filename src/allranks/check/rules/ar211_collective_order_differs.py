@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from allranks.check.program import Program, condition
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.findings import Finding
 
 
@@ -34,9 +34,7 @@ class CollectiveOrderDiffers(ProgramRule):
     )
     advice = "Call them in one order on every rank."
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 def step(x, y):
@@ -44,17 +42,12 @@ def step(x, y):
         dist.all_reduce(x)
         dist.broadcast(y, 0)
     else:
-        dist.broadcast(y, 0)
+        dist.broadcast(y, 0)  # <-- found
         dist.all_reduce(x)
 """,
-            },
-            at=(8,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 def step(x, y):
@@ -65,8 +58,6 @@ def step(x, y):
         dist.all_reduce(x)
         dist.broadcast(y, 0)
 """,
-            },
-        ),
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.knowledge.tables import load
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import RANK_KINDS, origins, reached
 from allranks.check.tree.shares import ordered_without_rank, unshared
@@ -78,9 +78,7 @@ class DatasetNotSharded(LocalRule):
     nodes = (ast.Call, ast.ClassDef, ast.FunctionDef)
     calls = (*load().signs["loaders"], "get_worker_info", "NoSharding")
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -88,17 +86,12 @@ from torch.utils.data import DataLoader
 
 dist.init_process_group("nccl")
 model = DistributedDataParallel(torch.nn.Linear(2, 2))
-for batch in DataLoader([], batch_size=8, shuffle=True):
+for batch in DataLoader([], batch_size=8, shuffle=True):  # <-- found
     model(batch).sum().backward()
-"""
-            },
-            at=(8,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -110,9 +103,7 @@ for batch in DataLoader([], batch_size=8, sampler=DistributedSampler([])):
     model(batch).sum().backward()
 for batch in DataLoader([], batch_size=8):
     model(batch)
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

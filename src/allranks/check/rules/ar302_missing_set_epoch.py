@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.syntax import function_of, given, has_stars, is_constant, name_of
 from allranks.check.tree.words import mentions, says
@@ -50,16 +50,14 @@ class MissingSetEpoch(LocalRule):
     nodes = (ast.Call,)
     calls = SAMPLERS
     bad = (
-        Example(
-            {
-                "data.py": """\
+        """\
+# file: data.py
 from torch.utils.data import DataLoader, DistributedSampler
 
 
 def loader(rows):
-    return DataLoader(rows, sampler=DistributedSampler(rows))
-""",
-                "train.py": """\
+    return DataLoader(rows, sampler=DistributedSampler(rows))  # <-- found
+# file: train.py
 import torch.distributed as dist
 from data import loader
 
@@ -68,14 +66,9 @@ for epoch in range(3):
     for batch in loader([]):
         batch.loss().backward()
 """,
-            },
-            at=(5,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 from torch.utils.data import DataLoader, DistributedSampler
 
 
@@ -87,9 +80,7 @@ def train(train_set, test_set, model):
         for batch in DataLoader(train_set, sampler=sampler):
             model(batch).backward()
         model.score(test)
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.knowledge.tables import load
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import origins, reached, values
 from allranks.check.tree.syntax import given, is_constant, keyword, name_of
@@ -51,33 +51,24 @@ class SamplerMisuse(LocalRule):
     nodes = (ast.Call,)
     calls = (*load().signs["loaders"], *_PLACES)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
 rows = []
-sampler = DistributedSampler(rows, num_replicas=torch.cuda.device_count())
-loader = DataLoader(rows, sampler=sampler, shuffle=True)
-"""
-            },
-            at=(5, 6),
-        ),
+sampler = DistributedSampler(rows, num_replicas=torch.cuda.device_count())  # <-- found
+loader = DataLoader(rows, sampler=sampler, shuffle=True)  # <-- found
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler
 
 rows = []
 sampler = DistributedSampler(rows, dist.get_world_size(), dist.get_rank())
 loader = DataLoader(rows, sampler=sampler)
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

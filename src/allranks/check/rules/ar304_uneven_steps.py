@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import function_called, origins, reached
@@ -58,30 +58,23 @@ class UnevenSteps(LocalRule):
     words = ("rank", "process_index", "split_between_processes")
     nodes = (ast.Compare, ast.Call, ast.Subscript)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import jax
 
 
 def rows(source):
     for i, row in enumerate(source):
-        if i % jax.process_count() == jax.process_index():
+        if i % jax.process_count() == jax.process_index():  # <-- found
             yield row
 
 
 def train(train_step, state, source):
     for row in rows(source):
         state = train_step(state, row)
-"""
-            },
-            at=(6,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import jax
 
 
@@ -95,9 +88,7 @@ def rows(source):
 def train(train_step, state, source):
     for row in rows(source):
         state = train_step(state, row)
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import origins
 from allranks.check.tree.splits import handed_at, split_at
@@ -66,9 +66,7 @@ class LocalRankAsGlobalRank(LocalRule):
     words = ("local_rank", "LOCAL_RANK", "LOCALID", "local_process_index")
     nodes = (ast.Call, ast.Subscript, ast.Compare, ast.Assign, ast.AugAssign)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler
@@ -76,17 +74,12 @@ from torch.utils.data import DistributedSampler
 # torchrun --nnodes 2 --nproc-per-node 8 train.py
 local_rank = int(os.environ["LOCAL_RANK"])
 dist.init_process_group("nccl")
-sampler = DistributedSampler([], num_replicas=dist.get_world_size(), rank=local_rank)
-files = sorted(os.listdir("data"))[local_rank :: dist.get_world_size()]
-"""
-            },
-            at=(8, 9),
-        ),
+sampler = DistributedSampler([], num_replicas=dist.get_world_size(), rank=local_rank)  # <-- found
+files = sorted(os.listdir("data"))[local_rank :: dist.get_world_size()]  # <-- found
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler
@@ -96,9 +89,7 @@ local_rank = int(os.environ["LOCAL_RANK"])
 dist.init_process_group("nccl")
 sampler = DistributedSampler([], num_replicas=dist.get_world_size(), rank=dist.get_rank())
 files = sorted(os.listdir("/local"))[local_rank :: int(os.environ["LOCAL_WORLD_SIZE"])]
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

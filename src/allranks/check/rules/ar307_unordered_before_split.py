@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import origins
 from allranks.check.tree.splits import handed_at, split_at
@@ -54,24 +54,17 @@ class UnorderedBeforeSplit(LocalRule):
     words = ("listdir", "scandir", "glob", "iterdir", "os.walk")
     nodes = (ast.Call, ast.Subscript, ast.Compare)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import glob
 import torch.distributed as dist
 
 dist.init_process_group("gloo")
 files = glob.glob("data/*.npy")
-mine = files[dist.get_rank() :: dist.get_world_size()]
-"""
-            },
-            at=(6,),
-        ),
+mine = files[dist.get_rank() :: dist.get_world_size()]  # <-- found
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import glob
 import torch.distributed as dist
 
@@ -80,9 +73,7 @@ files = glob.glob("data/*.npy")
 files.sort()
 mine = files[dist.get_rank() :: dist.get_world_size()]
 others = sorted(glob.glob("more/*.npy"))[dist.get_rank() :: dist.get_world_size()]
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

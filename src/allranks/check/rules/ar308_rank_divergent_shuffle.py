@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.draws import draws_apart, is_of_pipeline, is_own, is_seeded
@@ -71,27 +71,20 @@ class RankDivergentShuffle(LocalRule):
     nodes = (ast.Call,)
     whole = True
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import random
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler
 
 dist.init_process_group("gloo")
 files = ["a", "b", "c", "d"]
-random.shuffle(files)
+random.shuffle(files)  # <-- found
 mine = files[dist.get_rank() :: dist.get_world_size()]
-sampler = DistributedSampler(mine, seed=1234 + dist.get_rank())
-"""
-            },
-            at=(7, 9),
-        ),
+sampler = DistributedSampler(mine, seed=1234 + dist.get_rank())  # <-- found
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import random
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler
@@ -102,9 +95,7 @@ random.Random(1234).shuffle(files)
 mine = files[dist.get_rank() :: dist.get_world_size()]
 random.shuffle(mine)
 sampler = DistributedSampler(mine, seed=1234)
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

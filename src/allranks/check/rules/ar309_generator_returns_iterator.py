@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.syntax import function_of, own, tail_of, words_of
 from allranks.findings import Edit, Finding, Fix, Place
@@ -43,9 +43,8 @@ class GeneratorReturnsIterator(LocalRule):
     words = ("yield",)
     nodes = (ast.Return,)
     bad = (
-        Example(
-            {
-                "rows.py": """\
+        """\
+# file: rows.py
 import jax
 
 
@@ -55,17 +54,13 @@ def part(rows):
 
 def rows(every):
     if jax.process_count() > 1:
-        return part(every)
+        return part(every)  # <-- found
     yield from every
-"""
-            },
-            at=(10,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "rows.py": """\
+        """\
+# file: rows.py
 def part(rows):
     yield from rows
 
@@ -79,9 +74,7 @@ def rows(every, several):
 
 def either(every):
     return part(every)
-"""
-            }
-        ),
+""",
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import values
@@ -68,9 +68,7 @@ class MetricNotReduced(LocalRule):
     nodes = (ast.Call, ast.FunctionDef)
     calls = ("log", "log_dict")
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -80,37 +78,27 @@ def evaluate(model, val_set):
     total = 0.0
     for batch in val_loader:
         total += model(batch).item()
-    return total / len(val_loader)
+    return total / len(val_loader)  # <-- found
 
 
 dist.init_process_group("nccl")
 print(evaluate(None, []))
-"""
-            },
-            at=(10,),
-        ),
-        Example(
-            {
-                "train.py": """\
+""",
+        """\
 import pytorch_lightning as pl
 
 
 class Model(pl.LightningModule):
     def validation_step(self, batch, index):
         loss = self.net(batch).mean()
-        self.log("val_loss", loss)
+        self.log("val_loss", loss)  # <-- found
 
 
 pl.Trainer(devices=8, strategy="ddp").fit(Model())
-"""
-            },
-            at=(7,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import pytorch_lightning as pl
 
 
@@ -123,9 +111,7 @@ class Model(pl.LightningModule):
 
 
 pl.Trainer(devices=8, strategy="ddp").fit(Model())
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

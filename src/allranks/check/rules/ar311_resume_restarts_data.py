@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import values
@@ -50,29 +50,22 @@ class ResumeRestartsData(LocalRule):
     words = ("step", "iter")
     nodes = (ast.For,)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 
 
 def train(model, loader, path):
     state = torch.load(path)
     step = state["step"]
-    for batch in loader:
+    for batch in loader:  # <-- found
         model(batch).backward()
         step += 1
         if step % 1000 == 0:
             torch.save({"step": step}, path)
-"""
-            },
-            at=(7,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import itertools
 import torch
 
@@ -85,9 +78,7 @@ def train(model, loader, path):
         step += 1
         if step % 1000 == 0:
             torch.save({"step": step}, path)
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

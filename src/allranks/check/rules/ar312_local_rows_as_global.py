@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import function_called, reached, values
@@ -50,24 +50,17 @@ class LocalRowsAsGlobal(LocalRule):
     nodes = (ast.Call,)
     calls = (_FROM_LOCAL, *_PUTS)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import jax
 
 
 def put(batch, sharding):
     rows = batch[jax.process_index() :: jax.process_count()]
-    return jax.device_put(rows, sharding)
-"""
-            },
-            at=(6,),
-        ),
+    return jax.device_put(rows, sharding)  # <-- found
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import jax
 
 
@@ -75,9 +68,7 @@ def put(batch, sharding):
     rows = batch[jax.process_index() :: jax.process_count()]
     small = jax.device_put(rows, jax.local_devices()[0])
     return jax.make_array_from_process_local_data(sharding, rows), small, jax.device_put(batch, sharding)
-"""
-            }
-        ),
+""",
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:

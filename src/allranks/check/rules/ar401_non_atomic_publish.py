@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import function_called, is_handed, passed, reached
@@ -60,29 +60,22 @@ class NonAtomicPublish(LocalRule):
     nodes = (ast.Call,)
     calls = tuple(_SAVES)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 import torch.distributed as dist
 
 
 def save(model, folder, step):
     if dist.get_rank() == 0:
-        torch.save({"model": model.state_dict(), "step": step}, f"{folder}/last.pt")
+        torch.save({"model": model.state_dict(), "step": step}, f"{folder}/last.pt")  # <-- found
 
 
 def resume(model, folder):
     model.load_state_dict(torch.load(f"{folder}/last.pt", map_location="cpu"))
-"""
-            },
-            at=(7,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import torch
 import torch.distributed as dist
@@ -97,9 +90,7 @@ def save(model, folder, step):
 
 def resume(model, folder):
     model.load_state_dict(torch.load(f"{folder}/last.pt", map_location="cpu"))
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

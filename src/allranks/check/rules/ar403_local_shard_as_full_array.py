@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.syntax import calls_of, function_of, tail_of, variables
@@ -52,24 +52,17 @@ class LocalShardAsFullArray(LocalRule):
     words = ("addressable_data", "addressable_shards")
     nodes = (ast.Call, ast.Subscript)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import numpy as np
 
 
 def save(params, path):
-    first = params.addressable_data(0)
+    first = params.addressable_data(0)  # <-- found
     np.save(path, first)
-"""
-            },
-            at=(5,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import numpy as np
 from jax.experimental import multihost_utils
 
@@ -83,9 +76,7 @@ def save(params, path):
 
 def shape(params):
     return params.addressable_shards[0].data.shape
-"""
-            }
-        ),
+""",
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from allranks.check.program import Program, short
 from allranks.check.queries.handovers import Handover, handovers
 from allranks.check.roots import Root
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import ProgramRule
 from allranks.check.sources.source import is_test
 from allranks.check.traces.nodes import Span
 from allranks.check.tree.syntax import EVIDENCE
@@ -41,9 +41,7 @@ class MissingBarrier(ProgramRule):
     cluster = "A rank that is faster than rank 0 finds no file, the file of the last run, or half of a file."
     advice = "Put a barrier that all ranks reach between what rank 0 does and what the others do."
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import torch.distributed as dist
 
@@ -52,17 +50,12 @@ def main(folder):
     dist.init_process_group("gloo")
     if dist.get_rank() == 0:
         os.makedirs(folder)
-    with open(f"{folder}/{dist.get_rank()}.txt", "w") as file:
+    with open(f"{folder}/{dist.get_rank()}.txt", "w") as file:  # <-- found
         file.write("here")
-"""
-            },
-            at=(9,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import torch.distributed as dist
 
@@ -74,9 +67,7 @@ def main(folder):
     dist.barrier()
     with open(f"{folder}/{dist.get_rank()}.txt", "w") as file:
         file.write("here")
-"""
-            }
-        ),
+""",
     )
 
     def check(self, program: Program) -> Iterator[Finding]:

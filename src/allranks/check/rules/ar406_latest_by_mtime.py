@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import function_called, function_named, reached
@@ -45,26 +45,19 @@ class LatestByMtime(LocalRule):
     nodes = (ast.Call,)
     calls = ("max", "sorted", "sort")
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import glob
 import os
 import torch
 
 
 def resume(model):
-    newest = max(glob.glob("checkpoints/*.pt"), key=os.path.getmtime)
+    newest = max(glob.glob("checkpoints/*.pt"), key=os.path.getmtime)  # <-- found
     model.load_state_dict(torch.load(newest))
-"""
-            },
-            at=(7,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import glob
 import os
 
@@ -72,9 +65,7 @@ import os
 def clean(log_files):
     for path in sorted(log_files, key=os.path.getmtime)[:-3]:
         os.remove(path)
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.syntax import distributed, function_of, given, is_constant, own, tail_of
@@ -50,26 +50,19 @@ class PartialLoadUnchecked(LocalRule):
     words = ("strict",)
     nodes = (ast.Expr, ast.Assign)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 from lightning.pytorch import Trainer
 
 
 def finetune(model, data, path):
     checkpoint = torch.load(path, map_location="cpu")
-    model.load_state_dict(checkpoint["state_dict"], strict=False)
+    model.load_state_dict(checkpoint["state_dict"], strict=False)  # <-- found
     Trainer(devices=4, strategy="ddp").fit(model, data)
-"""
-            },
-            at=(7,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 from lightning.pytorch import Trainer
 
@@ -81,9 +74,7 @@ def finetune(model, data, path, adapter):
         raise RuntimeError(f"the checkpoint does not fit: {missing} {unexpected}")
     model.load_state_dict(adapter, strict=False)
     Trainer(devices=4, strategy="ddp").fit(model, data)
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import function_called, is_handed, reached
@@ -54,9 +54,7 @@ class RankLocalResumeDecision(LocalRule):
     words = ("exists", "isfile", "is_file", "isdir", "listdir", "glob", "latest", "last", "resume")
     nodes = (ast.If,)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import torch
 import torch.distributed as dist
@@ -64,19 +62,14 @@ import torch.distributed as dist
 
 def main(model, optimizer):
     dist.init_process_group("gloo")
-    if os.path.exists("checkpoint.pt"):
+    if os.path.exists("checkpoint.pt"):  # <-- found
         state = torch.load("checkpoint.pt", map_location="cpu")
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-"""
-            },
-            at=(8,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import torch
 import torch.distributed as dist
@@ -88,9 +81,7 @@ def main(model):
     dist.broadcast_object_list(found, src=0)
     if found[0]:
         model.load_state_dict(torch.load("checkpoint.pt", map_location="cpu"))
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

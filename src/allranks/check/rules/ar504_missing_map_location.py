@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import values
@@ -65,27 +65,20 @@ class MissingMapLocation(LocalRule):
     nodes = (ast.Call,)
     calls = ("torch.load",)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import torch
 
 
 def resume(model, optimizer, checkpoint_path):
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    checkpoint = torch.load(checkpoint_path)
+    checkpoint = torch.load(checkpoint_path)  # <-- found
     model.load_state_dict(checkpoint["model"])
     optimizer.load_state_dict(checkpoint["optimizer"])
-"""
-            },
-            at=(7,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import torch
 
@@ -94,10 +87,13 @@ def resume(model, optimizer, path, pretrained):
     rank = int(os.environ["LOCAL_RANK"])
     optimizer.load_state_dict(torch.load(path, map_location=f"cuda:{rank}"))
     model.load_state_dict(torch.load(pretrained))
-"""
-            }
-        ),
-        Example({"eval.py": "import torch\n\nmodel.load_state_dict(torch.load('checkpoint.pt'))\n"}),
+""",
+        """\
+# file: eval.py
+import torch
+
+model.load_state_dict(torch.load('checkpoint.pt'))
+""",
     )
 
     def applies(self, file: File) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.knowledge.tables import read
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.earlier import earlier
 from allranks.check.tree.syntax import function_of, name_of, nodes_in
@@ -45,9 +45,7 @@ class InitAfterBackend(LocalRule):
     nodes = (ast.Call,)
     calls = (_JOINS,)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import jax
 import jax.numpy as jnp
 
@@ -55,19 +53,14 @@ SCALE = jnp.array(0.5)
 
 
 def main():
-    jax.distributed.initialize()
+    jax.distributed.initialize()  # <-- found
 
 
 main()
-"""
-            },
-            at=(8,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import jax
 
 
@@ -77,9 +70,7 @@ def main():
 
 
 main()
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.knowledge.tables import read
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.earlier import earlier
 from allranks.check.tree.syntax import name_of
@@ -50,24 +50,17 @@ class EnvSetTooLate(LocalRule):
     nodes = (ast.Assign, ast.Call)
     calls = ("os.environ.setdefault",)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import jax
 
-os.environ["JAX_ENABLE_X64"] = "1"
+os.environ["JAX_ENABLE_X64"] = "1"  # <-- found
 print(jax.devices())
-os.environ["XLA_FLAGS"] = "--xla_gpu_autotune_level=0"
-"""
-            },
-            at=(4, 6),
-        ),
+os.environ["XLA_FLAGS"] = "--xla_gpu_autotune_level=0"  # <-- found
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 
 os.environ["JAX_ENABLE_X64"] = "1"
@@ -75,9 +68,7 @@ os.environ["XLA_FLAGS"] = "--xla_gpu_autotune_level=0"
 import jax
 
 print(jax.devices())
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.scripts import asked, is_script, is_text, settings
 from allranks.check.sources.source import File, module_name
@@ -56,25 +56,23 @@ class UnknownEnvVar(LocalRule):
     nodes = (ast.Assign, ast.Call, ast.AugAssign)
     calls = (*_SETTERS, "os.environ.update")
     bad = (
-        Example({"train.py": "import os\n\nos.environ['XLA_RENDEZVOUS_WAIT_SECONDS'] = '120'\n"}, at=(3,)),
-        Example(
-            {
-                "run.sbatch": """\
+        """\
+import os
+
+os.environ['XLA_RENDEZVOUS_WAIT_SECONDS'] = '120'  # <-- found
+""",
+        """\
+# file: run.sbatch
 #!/bin/bash
 #SBATCH --nodes=4
-export XLA_RENDEZVOUS_WAIT_SECONDS=300
+export XLA_RENDEZVOUS_WAIT_SECONDS=300  # <-- found
 # export JAX_PROCESS_COUNT=4
-NCCL_SOCKET_IFNAMES=eth0 srun python train.py
-export XLA_FLAGS="--xla_force_host_platform_devices_count=8"
-"""
-            },
-            at=(3, 5, 6),
-        ),
+NCCL_SOCKET_IFNAMES=eth0 srun python train.py  # <-- found
+export XLA_FLAGS="--xla_force_host_platform_devices_count=8"  # <-- found
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 --xla_tpu_anything=1"
@@ -82,22 +80,20 @@ os.environ["NCCL_DEBUG"] = "INFO"
 os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
 os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
-"""
-            }
-        ),
-        Example(
-            {
-                "run.sh": """\
+""",
+        """\
+# file: run.sh
 export NCCL_DEBUG=INFO XLA_FLAGS="--xla_gpu_autotune_level=0"
 TORCH_VERSION=2.6
 pip install torch==$TORCH_VERSION
 export JAX_MY_SETTING=1
 export JAX_PROCESS_COUNT=4  # allranks: ignore[AR604] for our own launcher
 srun --export=ALL,NCCL_IB_DISABLE=1 python train.py
+# file: train.py
+import os
+
+print(os.environ.get('JAX_MY_SETTING'))
 """,
-                "train.py": "import os\n\nprint(os.environ.get('JAX_MY_SETTING'))\n",
-            }
-        ),
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:

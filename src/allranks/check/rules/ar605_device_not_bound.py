@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import origins, reached
@@ -67,38 +67,28 @@ class DeviceNotBound(LocalRule):
     nodes = (ast.Call, ast.JoinedStr)
     calls = (*_JOINS, "torch.cuda.set_device", "torch.device", "set_device_index", "DistributedDataParallel", "barrier")
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 if __name__ == "__main__":
-    dist.init_process_group("nccl")
+    dist.init_process_group("nccl")  # <-- found
     model = DistributedDataParallel(torch.nn.Linear(2, 2).cuda())
-"""
-            },
-            at=(6,),
-        ),
-        Example(
-            {
-                "train.py": """\
+""",
+        """\
+# file: train.py
 import torch
 import torch.distributed as dist
 
 dist.init_process_group("nccl")
-torch.cuda.set_device(dist.get_rank())
+torch.cuda.set_device(dist.get_rank())  # <-- found
+# file: run.sh
+torchrun --nnodes=4 --nproc-per-node=8 train.py
 """,
-                "run.sh": "torchrun --nnodes=4 --nproc-per-node=8 train.py\n",
-            },
-            at=(5,),
-        ),
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import torch
 import torch.distributed as dist
@@ -108,9 +98,7 @@ torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 dist.init_process_group("nccl")
 device = torch.device("cuda", dist.get_rank() % torch.cuda.device_count())
 model = DistributedDataParallel(torch.nn.Linear(2, 2).to(device))
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

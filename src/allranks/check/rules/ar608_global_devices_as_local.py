@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import passed, reached
@@ -68,25 +68,18 @@ class GlobalDevicesAsLocal(LocalRule):
     words = ("device_count", "devices(")
     nodes = (ast.Call,)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import jax
 
 jax.distributed.initialize()
 print(jax.process_index())
 step = jax.pmap(lambda key: jax.random.normal(key))
-step(jax.random.split(jax.random.PRNGKey(0), jax.device_count()))
-x = jax.device_put(1.0, jax.devices()[0])
-"""
-            },
-            at=(6, 7),
-        ),
+step(jax.random.split(jax.random.PRNGKey(0), jax.device_count()))  # <-- found
+x = jax.device_put(1.0, jax.devices()[0])  # <-- found
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import jax
 
 jax.distributed.initialize()
@@ -94,9 +87,7 @@ print(jax.process_index())
 step = jax.pmap(lambda key: jax.random.normal(key))
 step(jax.random.split(jax.random.PRNGKey(0), jax.local_device_count()))
 x = jax.device_put(1.0, jax.local_devices()[0])
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

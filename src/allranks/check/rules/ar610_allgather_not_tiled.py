@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import passed, values
 from allranks.check.tree.syntax import has_stars, keyword, name_of, tail_of
@@ -50,34 +50,25 @@ class AllgatherNotTiled(LocalRule):
     nodes = (ast.Call,)
     calls = (_GATHER, *_MAPS)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import jax
 from jax.experimental import multihost_utils
 
 
 def save(state):
-    params = multihost_utils.process_allgather(state.params)
-    return params, jax.tree.map(multihost_utils.process_allgather, state.opt_state)
-"""
-            },
-            at=(6, 7),
-        ),
+    params = multihost_utils.process_allgather(state.params)  # <-- found
+    return params, jax.tree.map(multihost_utils.process_allgather, state.opt_state)  # <-- found
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 from jax.experimental import multihost_utils
 
 
 def save(state, loss):
     every = multihost_utils.process_allgather(loss)
     return multihost_utils.process_allgather(state.params, tiled=True), every
-"""
-            }
-        ),
+""",
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.syntax import bases_of, class_of, function_of, is_constant, keyword, tail_of
@@ -41,31 +41,26 @@ class LightningWrongHook(LocalRule):
     words = _MODULES
     nodes = (ast.Assign, ast.Call)
     bad = (
-        Example(
-            {
-                "data.py": """\
+        """\
+# file: data.py
 from lightning.pytorch import LightningDataModule
 from torchvision.datasets import MNIST
 
 
 class Data(LightningDataModule):
     def prepare_data(self):
-        self.rows = list(range(100))
+        self.rows = list(range(100))  # <-- found
 
     def setup(self, stage):
-        self.digits = MNIST("data", download=True)
+        self.digits = MNIST("data", download=True)  # <-- found
 
     def train_dataloader(self):
         return self.rows
-"""
-            },
-            at=(7, 10),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "data.py": """\
+        """\
+# file: data.py
 from lightning.pytorch import LightningDataModule
 from torchvision.datasets import MNIST
 
@@ -79,9 +74,7 @@ class Data(LightningDataModule):
 
     def train_dataloader(self):
         return self.rows
-"""
-            }
-        ),
+""",
     )
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.syntax import catches_all, leaves, name_of, nodes_in, raises, tail_of
 from allranks.findings import Finding
@@ -45,24 +45,17 @@ class InitFailureSwallowed(LocalRule):
     words = ("init",)
     nodes = (ast.Try, ast.TryStar)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import jax
 
 try:
     jax.distributed.initialize()
-except Exception as error:
+except Exception as error:  # <-- found
     print(f"one process: {error}")
-"""
-            },
-            at=(5,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import jax
 
@@ -72,9 +65,7 @@ if "COORDINATOR" in os.environ:
     except Exception:
         print("cannot join")
         raise
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

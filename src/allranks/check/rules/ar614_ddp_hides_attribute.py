@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from allranks.check.knowledge.tables import load
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import latest, values
 from allranks.check.tree.syntax import class_of, function_of, inside, name_of, own, tail_of
@@ -51,9 +51,7 @@ class DdpHidesAttribute(LocalRule):
     words = ("DistributedDataParallel", "prepare(", "DDP(")
     nodes = (ast.Attribute,)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -62,16 +60,11 @@ def main(model, batch):
     dist.init_process_group("nccl")
     model = DistributedDataParallel(model)
     model.train()
-    return model.generate(batch)
-"""
-            },
-            at=(9,),
-        ),
+    return model.generate(batch)  # <-- found
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -83,9 +76,7 @@ def main(model, batch, several):
         model = DistributedDataParallel(model)
     model(batch).backward()
     return model.module.generate(batch) if several else model.generate(batch)
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.draws import is_own
 from allranks.check.tree.mapped import DRAWS, MAPS, drawn_alike, is_shared
@@ -76,26 +76,19 @@ class SamePrngKeyOnEveryDevice(LocalRule):
     nodes = (ast.Call,)
     calls = (*_PER_HOST, "jax.random.split", *_SEEDERS, *MAPS, *DRAWS)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import jax
 
 
 def main(step, state, batch):
     print(jax.process_index())
     key = jax.random.PRNGKey(0)
-    keys = jax.random.split(key, jax.local_device_count())
+    keys = jax.random.split(key, jax.local_device_count())  # <-- found
     return jax.pmap(step)(state, batch, keys)
-"""
-            },
-            at=(7,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import jax
 
 
@@ -103,9 +96,7 @@ def main(step, state, batch):
     key = jax.random.fold_in(jax.random.PRNGKey(0), jax.process_index())
     keys = jax.random.split(key, jax.local_device_count())
     return jax.pmap(step)(state, batch, keys)
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.knowledge.tables import load
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.origins import RANK_KINDS, latest, origins, values
 from allranks.check.tree.syntax import (
@@ -66,21 +66,14 @@ class RankDivergentInit(LocalRule):
     nodes = (ast.Call,)
     calls = (*load().signs["random_keys"], *_INITIALIZERS, *_COPIES)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import time
 import jax
 
 jax.distributed.initialize()
-key = jax.random.PRNGKey(int(time.time()))
-"""
-            },
-            at=(5,),
-        ),
-        Example(
-            {
-                "train.py": """\
+key = jax.random.PRNGKey(int(time.time()))  # <-- found
+""",
+        """\
 import copy
 import torch
 import torch.distributed as dist
@@ -91,25 +84,18 @@ def main(Model):
     dist.init_process_group("nccl")
     torch.manual_seed(1 + dist.get_rank())
     model = Model()
-    ema = copy.deepcopy(model)
+    ema = copy.deepcopy(model)  # <-- found
     model = DistributedDataParallel(model)
-"""
-            },
-            at=(11,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import jax
 
 jax.distributed.initialize()
 key = jax.random.PRNGKey(0)
 dropout = jax.random.fold_in(key, jax.process_index())
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from allranks.check.program import Program
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.one_rank import bound_on_one, holds_on_one, loaded_on_one, on_one
@@ -48,9 +48,7 @@ class StateWrittenOnOneRank(LocalRule):
     words = ("rank", "main", "master", "process_zero", "process_index", "host_id", "chief", "primary")
     nodes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module, ast.ClassDef)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 
@@ -60,22 +58,17 @@ class Run:
             self.writer = open("log.txt", "w")
 
     def step(self, loss):
-        self.writer.write(str(loss))
+        self.writer.write(str(loss))  # <-- found
 
 
 def main(loss):
     if dist.get_rank() == 0:
         folder = "out"
-    print(folder, loss)
-"""
-            },
-            at=(10, 16),
-        ),
+    print(folder, loss)  # <-- found
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 
@@ -94,9 +87,7 @@ def main(loss):
     if dist.get_rank() == 0:
         folder = "out"
         print(folder, loss)
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.source import File
 from allranks.check.tree.collectives import collective
 from allranks.check.tree.origins import latest
@@ -43,24 +43,17 @@ class HashOrderInCollectiveOrder(LocalRule):
     words = ("set(", "{")
     nodes = (ast.For,)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 
 def reduce(metrics, others):
-    for name in set(metrics) | set(others):
+    for name in set(metrics) | set(others):  # <-- found
         dist.all_reduce(metrics[name])
-"""
-            },
-            at=(5,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import torch.distributed as dist
 
 
@@ -69,9 +62,7 @@ def reduce(metrics, ranks):
         dist.all_reduce(metrics[name])
     for rank in set(ranks):
         dist.broadcast(metrics["loss"], src=rank)
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.bypassed import bypass
@@ -54,9 +54,7 @@ class GradientsNotAveraged(LocalRule):
     nodes = (ast.Call, *_FUNCTIONS)
     calls = (*MAPS, "functools.partial")
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import jax
 import optax
 
@@ -64,19 +62,14 @@ import optax
 def step(params, state, batch):
     grads = jax.grad(loss)(params, batch)
     updates, state = optax.adam(1e-3).update(grads, state)
-    return optax.apply_updates(params, updates), state
+    return optax.apply_updates(params, updates), state  # <-- found
 
 
 train = jax.pmap(step, axis_name="data")
-"""
-            },
-            at=(8,),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import jax
 import optax
 
@@ -88,9 +81,7 @@ def step(params, state, batch):
 
 
 train = jax.pmap(step, axis_name="data")
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

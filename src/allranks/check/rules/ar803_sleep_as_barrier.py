@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from allranks.check.rule import Example, LocalRule
+from allranks.check.rule import LocalRule
 from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
 from allranks.check.tree.one_rank import on_one
@@ -47,9 +47,7 @@ class SleepAsBarrier(LocalRule):
     nodes = (ast.Call,)
     calls = ("time.sleep",)
     bad = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import os
 import time
 import torch
@@ -61,19 +59,14 @@ def prepare(path, data):
         torch.save(data, path)
     else:
         while not os.path.exists(path):
-            time.sleep(1)
+            time.sleep(1)  # <-- found
     if dist.get_rank() != 0:
-        time.sleep(30)
+        time.sleep(30)  # <-- found
     return torch.load(path)
-"""
-            },
-            at=(12, 14),
-        ),
+""",
     )
     good = (
-        Example(
-            {
-                "train.py": """\
+        """\
 import time
 import torch
 import torch.distributed as dist
@@ -86,9 +79,7 @@ def prepare(path, data):
     while not data.ready():
         time.sleep(1)
     return torch.load(path)
-"""
-            }
-        ),
+""",
     )
 
     def applies(self, file: File) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allranks.check.rule import Example, MetaRule
+from allranks.check.rule import MetaRule
 
 
 class UnreadableFile(MetaRule):
@@ -28,11 +28,23 @@ class UnreadableFile(MetaRule):
     cluster = "Nothing in this file was checked."
     advice = "Repair the file, or exclude it."
     bad = (
-        Example({"train.py": "def main(:\n    pass\n"}, at=(1,)),
-        Example({"train.py": "x = 1\ny = '\n"}, at=(2,)),
-        Example({"train.py": "# coding: no-such-codec\n"}, at=(1,)),
+        """\
+def main(:  # <-- found
+    pass
+""",
+        """\
+x = 1
+y = '  # <-- found
+""",
+        """\
+# coding: no-such-codec  # <-- found
+""",
     )
     good = (
-        Example({"train.py": ""}),
-        Example({"train.py": "# coding: latin-1\nx = 1\n"}),
+        """\
+""",
+        """\
+# coding: latin-1
+x = 1
+""",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allranks.check.rule import Example, MetaRule
+from allranks.check.rule import MetaRule
 
 
 class UnusedSuppression(MetaRule):
@@ -32,10 +32,19 @@ class UnusedSuppression(MetaRule):
     cluster = ""
     advice = "Remove it: it would hide the next fault of that kind in this statement."
     bad = (
-        Example({"train.py": "x = 1  # allranks: ignore[AR101] rank 0 only\n"}, at=(1,)),
-        Example({"train.py": "# allranks: file-ignore[AR201]\nx = 1  # noqa: E501, AR102\n"}, at=(1, 2)),
+        """\
+x = 1  # allranks: ignore[AR101] rank 0 only  # <-- found
+""",
+        """\
+# allranks: file-ignore[AR201]  # <-- found
+x = 1  # noqa: E501, AR102  # <-- found
+""",
     )
     good = (
-        Example({"train.py": "x = 1  # noqa: E501\n"}),
-        Example({"train.py": 'text = "# allranks: ignore[AR101]"\n'}),
+        """\
+x = 1  # noqa: E501
+""",
+        """\
+text = "# allranks: ignore[AR101]"
+""",
     )

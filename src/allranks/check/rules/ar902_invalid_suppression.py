@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allranks.check.rule import Example, MetaRule
+from allranks.check.rule import MetaRule
 
 
 class InvalidSuppression(MetaRule):
@@ -29,10 +29,20 @@ class InvalidSuppression(MetaRule):
     cluster = "It has no effect."
     advice = "Name the codes: `# allranks: ignore[AR101] why`."
     bad = (
-        Example({"train.py": "x = 1  # allranks: ignore\n"}, at=(1,)),
-        Example({"train.py": "x = 1  # allranks: ignore[AR1]\n# allranks: ignroe[AR101]\n"}, at=(1, 2)),
+        """\
+x = 1  # allranks: ignore  # <-- found
+""",
+        """\
+x = 1  # allranks: ignore[AR1]  # <-- found
+# allranks: ignroe[AR101]  # <-- found
+""",
     )
     good = (
-        Example({"train.py": "x = 1  # noqa\n"}),
-        Example({"train.py": "# allranks: all ranks come here\nx = 1\n"}),
+        """\
+x = 1  # noqa
+""",
+        """\
+# allranks: all ranks come here
+x = 1
+""",
     )

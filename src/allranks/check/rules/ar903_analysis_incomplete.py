@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from allranks.check.budget import Exhausted
 from allranks.check.program import Program
-from allranks.check.rule import Example, ProgramRule
+from allranks.check.rule import FOUND, ProgramRule
 from allranks.check.sources.source import Tangled, module_name
 from allranks.findings import Finding, Note, Place
 
-_DEEP = "\n".join(f"def f{n}(x):\n    return f{n + 1}(x)\n" for n in range(64))
+_DEEP = "\n".join(f"def f{n}(x):{FOUND if n == 41 else ''}\n    return f{n + 1}(x)\n" for n in range(64))
 
 
 class AnalysisIncomplete(ProgramRule):
@@ -40,9 +40,7 @@ class AnalysisIncomplete(ProgramRule):
     cluster = "What this function does on the ranks is not completely known."
     advice = "Read it yourself, or declare what it does in [tool.allranks.check]."
     bad = (
-        Example(
-            {
-                "train.py": f"""\
+        f"""\
 import torch.distributed as dist
 
 {_DEEP}
@@ -50,12 +48,9 @@ def f64(x):
     dist.all_reduce(x)
 
 f0(1)
-"""
-            },
-            at=(126,),
-        ),
+""",
     )
-    good = (Example({"train.py": "import torch.distributed as dist\n\ndef f(x):\n    dist.all_reduce(x)\n\nf(1)\n"}),)
+    good = ("import torch.distributed as dist\n\ndef f(x):\n    dist.all_reduce(x)\n\nf(1)\n",)
 
     def failed(self, place: Place, code: str, error: Exception) -> Finding:
         """Return a finding about a rule, or whatever else has the name ``code`` here, that raised ``error``."""

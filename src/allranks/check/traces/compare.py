@@ -75,6 +75,7 @@ class Comparison:
     root: Result
     found: list[Divergence] = field(default_factory=list)
     _sequences: dict[tuple[int, int], Sequence_] = field(default_factory=dict)
+    _sizes: dict[int, int] = field(default_factory=dict)
     _seen: set[tuple[int, int, bool]] = field(default_factory=set)
 
     def run(self) -> list[Divergence]:
@@ -93,9 +94,15 @@ class Comparison:
             self._sequences[key] = ()
             # A function that raises is no way that a job goes on.
             self._sequences[key] = without_end(self.items(result.trace, role), (*LEAVES, "raise"))
-            if position(self._sequences[key], len(self._sequences[key])) > _LONGEST:
+            if sum(map(self._size, self._sequences[key])) > _LONGEST:
                 raise TooLong(result)
         return self._sequences[key]
+
+    def _size(self, item: Any) -> int:
+        """Return how many collectives are in an item of a sequence that is kept: each is counted once."""
+        if item[0] != "collective" and id(item) not in self._sizes:
+            self._sizes[id(item)] = sum(self._size(inner) for part in item[1:] for inner in part)
+        return self._sizes.get(id(item), 1)
 
     def items(self, nodes: Sequence[Node], role: int, assumed: Assumed = frozenset()) -> Sequence_:
         """Return the collectives of a role in nodes, up to where it leaves them. ``assumed``: settings whose truth is

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from allranks.check.simulate.values import EVERY, IDENTITY, RANK, roles_where
 from allranks.check.traces.nodes import Branch, Call, Enter, Exit, Loop, Node, Result, Span, Try
+from allranks.check.traces.sequences import fails
 
 _CASE = re.compile(r"([\w.]+) == ('\w+')")
 Step: TypeAlias = tuple[str, str, Span]  # the function that calls, its file, and where
@@ -172,7 +173,8 @@ class Walk:
             way.under |= node.taint
             if separates:
                 way.guard = node
-        differ = roles_where(node.letters, "".join({*"UD"} - {*alike})) & (gone[0] | gone[1])
+        parted = [0 if fails(nodes) else side for nodes, side in zip((node.then, node.orelse), gone, strict=True)]
+        differ = roles_where(node.letters, "".join({*"UD"} - {*alike})) & (parted[0] | parted[1])
         way.may &= ~left
         way.certain = way.certain & ~left & ~differ
         for side, letter in ((then, "T"), (orelse, "F")):
