@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from allranks.check.rule import LocalRule
-from allranks.check.sources.nodes import walk
 from allranks.check.sources.source import File
-from allranks.check.tree.syntax import distributed, function_of, given, is_constant, own, tail_of
+from allranks.check.tree.syntax import distributed, function_of, given, is_constant, tail_of
 from allranks.check.tree.words import mentions, parts, says
 from allranks.findings import Edit, Finding, Fix, Place
 
@@ -18,13 +17,12 @@ _PARTS = (
     *("lora", "adapter", "peft", "prompt", "head", "embed", "vae", "vision", "tower", "encoder", "backbone"),
     *("pretrain", "pretrained", "teacher", "ema", "lpips", "clip", "bert", "resnet", "controlnet", "unet"),
 )
-_PRINTS = ("print", "info", "warning", "warn", "debug", "log", "print_rank_0", "rank_zero_info")
 
 
 class PartialLoadUnchecked(LocalRule):
     """
     ## What it does
-    Finds `model.load_state_dict(state, strict=False)` whose result is dropped, or only printed.
+    Finds `model.load_state_dict(state, strict=False)` whose result is dropped.
 
     ## Why is this bad
     With a wrong prefix (`module.`, `model.`) nothing is loaded, without an error. The result lists the missing keys,
@@ -48,7 +46,7 @@ class PartialLoadUnchecked(LocalRule):
     cluster = "A wrong prefix loads nothing, without an error, on every rank."
     advice = "Check missing_keys and unexpected_keys of the result, and stop if there are any that you do not expect."
     words = ("strict",)
-    nodes = (ast.Expr, ast.Assign)
+    nodes = (ast.Expr,)
     bad = (
         """\
 import torch
@@ -81,17 +79,15 @@ def finetune(model, data, path, adapter):
         return not file.is_test
 
     def visit(self, node: ast.AST, file: File) -> Iterator[Finding]:
-        call = node.value if isinstance(node, ast.Expr | ast.Assign) else None
+        call = node.value if isinstance(node, ast.Expr) else None
         if not isinstance(call, ast.Call) or tail_of(call) != "load_state_dict" or not call.args:
             return
         text = ast.unparse(call)
         if not is_constant(given(call, 1, "strict"), False) or not parts(text).isdisjoint(_PARTS):
             return
-        if isinstance(node, ast.Assign) and _is_read(node, file):
-            return
         at = file.place(call)
         before = Place(at.path, at.line, at.column, at.line, at.column)
-        fix = Fix("take the result", (Edit(before, "loaded = "),), safe=False) if isinstance(node, ast.Expr) else None
+        fix = Fix("take the result", (Edit(before, "loaded = "),), safe=False)
         found = self.local(
             file, node, "load_state_dict(strict=False), and nothing checks which keys were not loaded", fix=fix
         )
@@ -102,19 +98,3 @@ def finetune(model, data, path, adapter):
             function is not None and says(function.name, "one_process")
         )
         yield found if trains and whole else replace(found, confidence="low")
-
-
-def _is_read(assign: ast.Assign, file: File) -> bool:
-    """Whether a name that the result is given to is used other than in what is printed."""
-    names = {at.id for one in assign.targets for at in walk(one) if isinstance(at, ast.Name)}
-    uses = [at for at in own(function_of(assign, file) or file.tree) if isinstance(at, ast.Name) and at.id in names]
-    return any(isinstance(at.ctx, ast.Load) and not _is_printed(at, file) for at in uses)
-
-
-def _is_printed(name: ast.Name, file: File) -> bool:
-    for parent in file.parents(name):
-        if isinstance(parent, ast.Call) and tail_of(parent) in _PRINTS:
-            return True
-        if isinstance(parent, ast.stmt):
-            return False
-    return False

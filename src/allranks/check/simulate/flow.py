@@ -153,12 +153,15 @@ class Flow:
 
     def _for(self, frame: Frame, node: ast.For) -> None:
         iterated = self.simulator.expressions.value(frame, node.iter)
-        if isinstance(iterated, Object) and isinstance(method := iterated.cls.find("__iter__"), Function):
-            iterated = self.simulator.calls.invoke(frame, method.with_receiver(iterated), Given(node.iter))
+        if isinstance(iterated, Object) and isinstance(own := iterated.cls.find("__iter__"), Function):
+            iterated = self.simulator.calls.invoke(frame, own.with_receiver(iterated), Given(node.iter))
         if (each := _objects_in_turn(iterated)) is not None:
             self._in_turn(frame, node, each)
             return
         element = self.simulator.expressions.element(iterated)
+        method = node.iter.func if isinstance(node.iter, ast.Call) else None
+        if isinstance(element, Unknown) and isinstance(method, ast.Attribute) and method.attr == "items":
+            element = Items((Unknown(element.taint & ~DATA), element))  # the names are alike where the values are not
         called = node.target.id if isinstance(node.target, ast.Name) else ""
         if iterated == ANYTHING and self.simulator.knowledge.classes["hook_parameters"].get(called) == "<rows>":
             element = Unknown(DATA)
