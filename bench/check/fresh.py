@@ -1,8 +1,8 @@
 """``python -m bench.check.fresh``: what the check finds in code that nobody who writes rules has read, as counts alone.
 
-``fresh.zip`` holds bugs that people collected who saw no rule (``labels``), code without labels, and the bugs of the
-projects behind the post-mortems (``seeds``). It is used once for each edition of the check, and nobody who writes rules
-opens it. A bug counts as found if any finding is near it, as the people who collected it knew no codes.
+``fresh.zip`` holds bugs that people collected who saw no rule (``labels``, and of other people ``second``), code
+without labels, and the bugs of the projects behind the post-mortems (``seeds``). It is used once for each edition of
+the check, and nobody who writes rules opens it. A bug counts as found if any finding is near it, as the people who collected it knew no codes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=FOLDER, help=f"folder of the code (default: {FOLDER})")
     parser.add_argument("--mirror", type=Path, help="folder of git directories named owner+name, looked in first")
     chosen = parser.parse_args()
-    for name in ("labels", "seeds"):
+    for name in ("labels", "second", "seeds"):
         print(count(name, into=chosen.into, mirror=chosen.mirror))
 
 
