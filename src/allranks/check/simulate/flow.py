@@ -252,7 +252,7 @@ class Flow:
             frame.ordered += self.simulator.library.orders(value, item.context_expr, frame.trace[at:])
             if item.optional_vars is not None:
                 self._store(frame, item.optional_vars, given)
-        quiet = sum(isinstance(value, Made) and value.cls in self._no_grad for value, _ in entered)
+        quiet = sum((isinstance(value, Made) and value.cls in self._no_grad) or _is_no_sync(at) for value, at in entered)
         self.simulator.no_grad += quiet
         self._block(frame, node.body)
         self.simulator.no_grad -= quiet
@@ -324,6 +324,12 @@ def _swallows(node: ast.Try) -> tuple[Span, str] | None:
         if set(named) & _OWN_FAILURES and not any(isinstance(one, ast.Raise) for one in ast.walk(handler)):
             return place_of(leaves), f"except {', '.join(named)}"
     return None
+
+
+def _is_no_sync(context: ast.expr) -> bool:
+    """Return whether the passes of a wrapped model in a context call no collective, by the name of the context."""
+    name = context.func if isinstance(context, ast.Call) else context
+    return "no_sync" in (getattr(name, "attr", "") or getattr(name, "id", ""))
 
 
 def _objects_in_turn(iterated: Value) -> Sequence[tuple[int, Value]] | None:

@@ -375,6 +375,7 @@ MODELS: Mapping[str, Model] = {
     "getattr": _getattr,
     "setattr": _setattr,
     "isinstance": _isinstance,
+    "torch.is_tensor": lambda *_: ANYTHING,
     "len": _len,
     "range": _range,
     "enumerate": _enumerate,
