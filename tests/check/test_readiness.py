@@ -83,6 +83,10 @@ EVIDENCE: dict[tuple[str, int], tuple[str, str]] = {
         "torch.distributed.checkpoint.load: all ranks take part",
     ),
     ("checkpoint load", 1): (
+        "from accelerate import Accelerator\naccelerator = Accelerator()\naccelerator.load_state('last')\n",
+        "accelerate.Accelerator.load_state loads, called on all ranks",
+    ),
+    ("checkpoint load", 2): (
         TORCH + "model.load_state_dict(torch.load('last.pt', map_location='cpu'))\n",
         "torch.load: read by every rank",
     ),
@@ -185,6 +189,20 @@ def test_nothing_is_good_above_a_call_that_leads_nowhere() -> None:
     chain = "".join(f"def f{n}(x):\n    return f{n + 1}(x)\n" for n in range(64))
     deep = f"{TORCH}torch.manual_seed(0)\n{chain}def f64(x):\n    dist.all_reduce(x)\nf0(1)\n"
     assert row(deep, "randomness").verdict == "not seen"
+
+
+@pytest.mark.parametrize("guard", ["rank == 0 and step % 10 == 0", "step % 10 == 0 and rank == 0"])
+def test_a_save_of_rank_0_at_some_steps_speaks_for_its_row(guard: str) -> None:
+    found = row(f"{TORCH}for step in range(9):\n    if {guard}:\n        torch.save({{}}, 'a.pt')\n", "checkpoint save")
+    assert (found.verdict, found.texts) == ("ok", ("torch.save: written by rank 0 alone",))
+
+
+def test_a_finding_speaks_against_its_own_row_alone() -> None:
+    """The line at which ranks are joined has a timeout, whether or not a GPU is bound there."""
+    text = "import datetime\nimport torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel\n"
+    text += "dist.init_process_group('nccl', timeout=datetime.timedelta(0, 60))\nDistributedDataParallel(net.cuda())\n"
+    assert row(text, "initialisation").verdict == "warning"
+    assert row(text, "timeouts").verdict == "ok"
 
 
 def test_a_row_is_not_known_where_its_rules_do_not_run() -> None:

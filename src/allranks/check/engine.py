@@ -230,9 +230,11 @@ def _by_programs(findings: list[Finding], program: Program) -> list[Finding]:
     if not any(root.sure and root.kind == "program" for root in roots):
         return findings
     used = program.facts.used_by(root.result.path for root in roots if root.active and root.kind != "function")
-    return [
-        f if f.code.startswith(ABOUT_ITSELF) or f.place.path in used else replace(f, confidence="low") for f in findings
-    ]
+    return [f if f.place.path in used or not _is_program(f) else replace(f, confidence="low") for f in findings]
+
+
+def _is_program(finding: Finding) -> bool:
+    return finding.place.path.endswith(".py") and not finding.code.startswith(ABOUT_ITSELF)
 
 
 def _by_nodes(findings: list[Finding], program: Program) -> list[Finding]:

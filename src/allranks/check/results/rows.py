@@ -51,9 +51,14 @@ def rows(
         places = {_start(one.place) for one in seen if any(_is_about(row, one, program) for row in _TABLE[topic])}
         more = [f for f in findings if _start(f.place) in places and f not in against.get(topic, ())]
         against.setdefault(topic, []).extend(more)
-    wrong = frozenset(line for f in (*findings, *doubted) if f.severity != "info" for line in _lines(f.place))
-    trusted = [one for one in seen if not _lines(one.place) & wrong]
-    known = {topic: _row(topic, program, trusted, against.get(topic, [])) for topic in ROWS}
+    wrong: dict[str, set[tuple[str, int]]] = {topic: set() for topic in ROWS}
+    for finding in (*findings, *doubted):
+        if finding.severity != "info":
+            wrong.get(topics.get(finding.code, ""), set()).update(_lines(finding.place))
+    known = {}
+    for topic in ROWS:
+        trusted = [one for one in seen if not _lines(one.place) & wrong[topic]]
+        known[topic] = _row(topic, program, trusted, against.get(topic, []))
     for topic, why in unknown:
         if topic in known and known[topic].verdict in ("ok", "not seen"):
             known[topic] = Row(topic, "not determined", (why,))

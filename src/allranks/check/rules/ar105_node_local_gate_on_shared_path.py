@@ -9,13 +9,13 @@ from allranks.check.queries.effects import by_nodes, named
 from allranks.check.rule import ProgramRule
 from allranks.findings import Finding
 
-_KINDS = ("checkpoint", "file", "append", "delete", "tracker", "download", "moved")
+_KINDS = ("checkpoint", "file", "append", "delete", "tracker", "moved")
 
 
 class NodeLocalGateOnSharedPath(ProgramRule):
     """
     ## What it does
-    Finds a checkpoint, file, tracker, download or deletion that is guarded by the rank inside the node (`LOCAL_RANK`,
+    Finds a checkpoint, file, tracker or deletion that is guarded by the rank inside the node (`LOCAL_RANK`,
     `is_local_main_process`). A path that is node-local by its name is not reported.
 
     ## Why is this bad

@@ -40,7 +40,7 @@ class UnknownEnvVar(LocalRule):
     ## Known problems
     A variable of the program with such a prefix is reported unless the same file reads it (if a script sets it: unless
     a file of the project names it). Flags of libtpu (`xla_tpu_...`) are not checked. In a script, a suppression is a
-    comment on a line by itself.
+    comment at the end of the line.
 
     ## Use instead
     The name that the message suggests, or `allranks run --rendezvous-timeout S`.

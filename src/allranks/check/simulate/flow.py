@@ -252,7 +252,9 @@ class Flow:
             frame.ordered += self.simulator.library.orders(value, item.context_expr, frame.trace[at:])
             if item.optional_vars is not None:
                 self._store(frame, item.optional_vars, given)
-        quiet = sum((isinstance(value, Made) and value.cls in self._no_grad) or _is_no_sync(at) for value, at in entered)
+        quiet = sum(
+            (isinstance(value, Made) and value.cls in self._no_grad) or _is_no_sync(at) for value, at in entered
+        )
         self.simulator.no_grad += quiet
         self._block(frame, node.body)
         self.simulator.no_grad -= quiet

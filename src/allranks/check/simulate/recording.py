@@ -100,6 +100,8 @@ class Recording:
         if entry.op == "DDP forward" and self.simulator.no_grad:
             return Unknown(DATA)  # it waits for nobody
         if entry.sharded and not self.simulator.shards:
+            if entry.name in self.simulator.watched:
+                self.note(frame, entry.name, "watched", given)
             return Unknown(DATA) if forward else unknown(*given.arguments)
         if entry.wrapped and (not self.simulator.wraps or self.simulator.no_grad):
             return ANYTHING

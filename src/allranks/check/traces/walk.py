@@ -149,11 +149,10 @@ class Walk:
         separates = "T" in node.letters and "F" in node.letters
         sides = []
         # What does not depend on who asks may be true for all: what they do then, they do at one time.
-        alike = "TUD" if not node.taint & (RANK | IDENTITY) else "TU"
-        if node.taint & RANK and "U" in node.letters and set("TF") & set(node.letters):
-            alike = "T"  # for one rank it is known: `rank == 0 or alone` is a guard
+        alike = "UD" if not node.taint & (RANK | IDENTITY) else "U"
         case = _CASE.fullmatch(node.text) if node.letters == "UUUU" else None
-        for nodes, wanted, sure in ((node.then, "TUD", alike), (node.orelse, "FUD", alike.replace("T", "F"))):
+        for nodes, known in ((node.then, "T"), (node.orelse, "F")):
+            wanted, sure = f"{known}UD", f"{known}{'' if _is_guard(node, known) else alike}"
             inside = replace(
                 way,
                 certain=way.certain & roles_where(node.letters, sure),
@@ -173,8 +172,11 @@ class Walk:
             way.under |= node.taint
             if separates:
                 way.guard = node
-        parted = [0 if fails(nodes) else side for nodes, side in zip((node.then, node.orelse), gone, strict=True)]
-        differ = roles_where(node.letters, "".join({*"UD"} - {*alike})) & (parted[0] | parted[1])
+        differ = 0
+        for nodes, side, known in ((node.then, gone[0], "F"), (node.orelse, gone[1], "T")):
+            if not fails(nodes):  # who leaves may be one of those who are not sure to stay
+                unsure = {*"UD"} - {*("" if _is_guard(node, known) else alike)}
+                differ |= side & roles_where(node.letters, "".join(unsure))
         way.may &= ~left
         way.certain = way.certain & ~left & ~differ
         for side, letter in ((then, "T"), (orelse, "F")):
@@ -202,6 +204,11 @@ class Walk:
             way.certain, way.may = before
             self._nodes(node.final, way)
             way.certain, way.may = now
+
+
+def _is_guard(node: Branch, known: str) -> bool:
+    """Return whether a side is for some ranks, and for others perhaps: `rank == 0 or alone`."""
+    return bool(node.taint & RANK) and "U" in node.letters and known in node.letters
 
 
 def walk(root: Result) -> list[Reach]:
