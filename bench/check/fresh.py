@@ -2,7 +2,8 @@
 
 ``fresh.zip`` holds bugs that people collected who saw no rule (``labels``, and of other people ``second``), code
 without labels, and the bugs of the projects behind the post-mortems (``seeds``). It is used once for each edition of
-the check, and nobody who writes rules opens it. A bug counts as found if any finding is near it, as the people who collected it knew no codes.
+the check, and nobody who writes rules opens it. A bug counts as found if any finding is near it, as the people who
+collected it knew no codes.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ _FEW, _SHORT = 2, 6  # a name that more functions have, or a shorter one, says n
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _DEFINED = re.compile(r"\bdef ([A-Za-z_]\w*)")
 _ON = re.compile(r"\b([A-Za-z_]\w*)(?:\[[^]\n]*\])?\.([A-Za-z_]\w*)\(")
+_HANDED = re.compile(r"[(,=\[]\s*self\.([A-Za-z_]\w*)\s*[,)\]]")
 _CALLED = re.compile(r"(?<!def )\b([A-Za-z_]\w*)\(")
 # Methods that a framework calls on every process, by their names.
 _HOOK = re.compile(
@@ -180,12 +181,13 @@ class _Words:
 
     @cached_property
     def on_objects(self) -> frozenset[str]:
-        """The names of methods that are called on something that is neither `self` nor a module."""
+        """The names of methods that are called on something that is neither `self` nor a module, or handed on."""
         found: set[str] = set()
         for path, text in self._texts.items():
             imports = [one for one in self._trees[path].body if isinstance(one, ast.Import)]
             modules = {(name.asname or name.name).partition(".")[0] for one in imports for name in one.names}
             found.update(name for owner, name in _ON.findall(text) if owner not in modules and owner != "self")
+            found.update(_HANDED.findall(text))
         return frozenset(found)
 
     def callers_first(self, every: list[tuple[Function, Class | None]]) -> list[tuple[Function, Class | None]]:

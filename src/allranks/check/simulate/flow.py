@@ -18,6 +18,8 @@ from allranks.check.simulate.values import (
     ANYTHING,
     DATA,
     NONE,
+    RANK,
+    SHARE,
     ByRole,
     Either,
     Function,
@@ -168,6 +170,8 @@ class Flow:
         some = isinstance(iterated, Items) and iterated.items != ()  # of an empty list, others may have filled it
         often = truth(iterated) if some or isinstance(iterated, ByRole) else "UUUU"
         found = self.simulator.library.rounds(iterated)
+        if isinstance(iterated, Made) and iterated.about == SHARE and "min(" not in ast.unparse(node.iter):
+            found &= ~RANK  # from the rank's first to its last: as many for each
         self._loop(frame, node, node.iter, (often, found), lambda: self._store(frame, node.target, element))
 
     def _in_turn(self, frame: Frame, node: ast.For, each: Sequence[tuple[int, Value]]) -> None:
@@ -252,9 +256,7 @@ class Flow:
             frame.ordered += self.simulator.library.orders(value, item.context_expr, frame.trace[at:])
             if item.optional_vars is not None:
                 self._store(frame, item.optional_vars, given)
-        quiet = sum(
-            (isinstance(value, Made) and value.cls in self._no_grad) or _is_no_sync(at) for value, at in entered
-        )
+        quiet = sum(getattr(value, "cls", "") in self._no_grad or _is_no_sync(at) for value, at in entered)
         self.simulator.no_grad += quiet
         self._block(frame, node.body)
         self.simulator.no_grad -= quiet

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from allranks.check.simulate.values import Const, Value
 
+_PLACES = ("device", "map_location")
 Keywords: TypeAlias = tuple[tuple[str, Value], ...]
 
 
@@ -44,8 +45,8 @@ class Given:
 
     @property
     def every(self) -> tuple[Value, ...]:
-        """All arguments."""
-        return (*self.arguments, *(value for _, value in self.keywords))
+        """All arguments that say what a call gives; on which device, does not."""
+        return (*self.arguments, *(value for name, value in self.keywords if name not in _PLACES))
 
     def expression(self, *keys: int | str) -> ast.expr | None:
         """Return the source of an argument; None if the call does not write it."""

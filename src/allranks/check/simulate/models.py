@@ -16,6 +16,7 @@ from allranks.check.simulate.values import (
     NONE,
     ORDER,
     RANK,
+    SHARE,
     ByRole,
     Class,
     Const,
@@ -166,7 +167,9 @@ def _len(_: Simulation, __: Frame, given: Given) -> Value:
 
 
 def _range(_: Simulation, __: Frame, given: Given) -> Value:
-    return Made("range", unknown(*given.arguments).taint & ~NEXT)  # where a job goes on
+    share = len(given.arguments) > 1 and all(taint(one) & RANK for one in given.arguments[:2])
+    found = unknown(*given.arguments).taint & ~NEXT  # where a job goes on
+    return Made("range", found, about=SHARE if share else None)
 
 
 def _enumerate(_: Simulation, __: Frame, given: Given) -> Value:

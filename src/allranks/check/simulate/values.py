@@ -207,6 +207,7 @@ Value: TypeAlias = (
 
 ANYTHING = Unknown()
 NONE, TRUE, FALSE = Const(None), Const(True), Const(False)
+SHARE = Const("<share>")  # what a range is that begins and ends by the rank
 
 
 def of_role(value: Value, role: int) -> Value:

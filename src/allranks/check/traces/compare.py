@@ -202,7 +202,8 @@ class Comparison:
             if node.letters[one] != node.letters[other]:
                 parted = self._differ(node, (node.then, one), (node.orelse, other), level, rest)
                 leaves = parted and self.found[-1].leaves != ""
-        either = [role for role in there if node.letters[role] == "D" and level.roles != _FIRST]
+        either = [role for role in there if node.letters[role] == "D"]
+        either = [] if either == [0] else either  # one process: what it decides, it decides for all, or is alone
         own = node.taint & DIFFERS & ~RANK
         sure = own or (_is_which(node) and (only or self._leaves(node.then, level.each[0]) != ""))
         if either and not parted and sure:

@@ -173,10 +173,10 @@ class Walk:
             if separates:
                 way.guard = node
         differ = 0
-        for nodes, side, known in ((node.then, gone[0], "F"), (node.orelse, gone[1], "T")):
+        for nodes, leaving, known in ((node.then, gone[0], "F"), (node.orelse, gone[1], "T")):
             if not fails(nodes):  # who leaves may be one of those who are not sure to stay
                 unsure = {*"UD"} - {*("" if _is_guard(node, known) else alike)}
-                differ |= side & roles_where(node.letters, "".join(unsure))
+                differ |= leaving & roles_where(node.letters, "".join(unsure))
         way.may &= ~left
         way.certain = way.certain & ~left & ~differ
         for side, letter in ((then, "T"), (orelse, "F")):
