@@ -15,7 +15,8 @@ from corpora import megatron_index, token_file
 
 from allranks import Dataset, SimulatedWorld
 from allranks.data.sources.detect import open_source
-from allranks.data.sources.file import FileBytes, read_ranges
+from allranks.data.sources.file import ByteCounter, FileBytes, read_ranges
+from allranks.data.sources.token_file import TokenLayout, find_tokens
 from allranks.errors import DataChanged, DataError
 from allranks.storage.memory import MemoryStorage
 
@@ -86,7 +87,8 @@ DAMAGED: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "llm.c, too long": (raw(token_file(VALUES, (20240520, 1)) + b"\0\0"), {}, "the header counts 5,000 tokens"),
     "llm.c, version": (raw(token_file(VALUES, (20240520, 9))), {}, "at byte 4, version 9"),
     "uint32": (raw(TOKENS.astype("<u4").tobytes()), {}, "its tokens may be uint32"),
-    "npy of floats": (npy(TOKENS * 1.0), {}, "one dimension of integers"),
+    "a vocabulary above uint16": (raw(VALUES.tobytes()), {"vocab_size": 65537}, r'vocab_size=65,537.*dtype="uint32"'),
+    "npy of floats": (npy(TOKENS * 1.0), {}, r"one dimension of integers\. Write one row of integers"),
     "npy of rows": (npy(TOKENS.reshape(50, 100)), {}, "one dimension of integers"),
     "a token too large": (raw(VALUES.tobytes()), {"vocab_size": 900}, r"the token 997 is in tokens 0 to"),
     "does not fit": (raw(VALUES.tobytes()), {"as_dtype": "uint8"}, r"expected 0 to 255"),
@@ -103,6 +105,53 @@ def test_a_damaged_file_is_named(name: str, tmp_path: Path) -> None:
     write(tmp_path / "a")
     with pytest.raises(DataError, match=rf"a\.(bin|idx|npy).*{says}" if r"a\." not in says else says):
         list(Dataset.tokens(tmp_path, length=16, **options).batch(4).loader(rank=0, size=1))
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.dtype(np.uint32), "uint32"])
+def test_a_type_may_be_a_name_or_of_numpy(dtype: Any, tmp_path: Path) -> None:
+    """Also for a vocabulary that uint16 does not hold."""
+    tokens = np.arange(1600) * 80
+    tokens.astype("<u4").tofile(tmp_path / "a.bin")
+    data = Dataset.tokens(tmp_path, length=16, dtype=dtype, as_dtype=dtype, vocab_size=128_256).batch(4)
+    loader = data.loader(rank=0, size=1)
+    assert np.array_equal(windows(loader).ravel(), tokens)
+    assert next(iter(loader))["tokens"].dtype == np.uint32
+
+
+def find_in_flat(tokens: np.ndarray) -> TokenLayout:
+    storage, data = MemoryStorage(), tokens.tobytes()
+    storage.put("a.bin", data)
+    return find_tokens(FileBytes(storage, "a.bin", len(data), ByteCounter()), None, None)
+
+
+def text_like(rng: np.random.Generator, vocab_size: int, count: int) -> np.ndarray:
+    """Tokens with the frequencies of words in a text."""
+    return np.minimum(rng.zipf(1.1, count) - 1, vocab_size - 1)
+
+
+@pytest.mark.parametrize("vocab_size", [50_257, 65_537, 100_277, 128_256, 151_936, 262_144, 1 << 20])
+def test_tokens_of_uint32_are_not_read_as_uint16(vocab_size: int) -> None:
+    """Drawn evenly, or with the frequencies of a text."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        for tokens in (rng.integers(0, vocab_size, 2000), text_like(rng, vocab_size, 2000)):
+            with pytest.raises(DataError, match=r"a\.bin.*its tokens may be uint32.*dtype=\"uint32\""):
+                find_in_flat(tokens.astype("<u4"))
+
+
+def test_tokens_of_uint16_raise_no_false_alarm() -> None:
+    """Short and long texts, bytes of real texts, few characters, and a small token at every second place."""
+    rng = np.random.default_rng(0)
+    kinds = [text_like(rng, size, count) for size in (2, 4, 65, 300, 32_000, 50_257) for count in [36, 2048] * 20]
+    kinds += [rng.integers(0, size, 36) for size in (2, 4, 65, 300, 50_257) for _ in range(40)]
+    pages = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))]
+    kinds += [
+        np.frombuffer(page, np.uint8)[at : at + 2048] for page in pages for at in (0, 1, 5000) if len(page) > 8000
+    ]
+    number_comma = np.stack([rng.integers(256, 50_257, 1024), np.full(1024, 11)], axis=1).ravel()
+    letter_space = np.stack([rng.integers(0, 65, 1024), np.full(1024, 1)], axis=1).ravel()
+    for tokens in [*kinds, number_comma, letter_space]:
+        assert find_in_flat(tokens.astype("<u2")).count == len(tokens)
 
 
 def test_a_npy_that_is_cut_off_is_named(tmp_path: Path) -> None:
@@ -151,7 +200,10 @@ def test_chunks_of_litdata_hold_tokens_behind_their_table(chunks: Path) -> None:
     [
         (lambda index: index["config"].update(item_loader="PyTreeLoader"), "Read chunks of other samples with Dataset"),
         (lambda index: index["config"].update(compression="zstd"), "write tokens without compression"),
-        (lambda index: index["config"].update(data_format=["no_header_numpy:9"]), "its tokens are float32"),
+        (
+            lambda index: index["config"].update(data_format=["no_header_numpy:9"]),
+            "are float32.*Write the tokens as int",
+        ),
         (lambda index: index["config"].update(data_format=["no_header_numpy:99"]), "does not describe tokens"),
         (lambda index: index["chunks"][0].update(chunk_size=3), "has 14 samples, and the index says 3"),
         (lambda index: index.pop("chunks"), "KeyError: 'chunks'"),
@@ -198,6 +250,9 @@ def test_documents_need_to_be_known(tmp_path: Path) -> None:
         ({"length": 4, "stride": 0}, "^stride=0"),
         ({"eos_id": -1}, "^eos_id=-1"),
         ({"length": 4, "dtype": "float32"}, "^dtype='float32'"),
+        ({"length": 4, "dtype": np.float32}, "^dtype=<class 'numpy.float32'>"),
+        ({"length": 4, "dtype": np.integer}, "^dtype=<class 'numpy.integer'>"),
+        ({"length": 4, "dtype": np.dtype(">u4")}, r"^dtype=dtype\('>u4'\): expected .*little-endian"),
         ({"length": 4, "as_dtype": None}, "^as_dtype=None"),
         ({"length": 4, "vocab_size": 1.5}, "^vocab_size=1.5"),
         ({"length": 4, "block_bytes": None}, "^block_bytes=None"),

@@ -131,9 +131,10 @@ class Dataset(DatasetRecipe):
         - ``stride``: the tokens from the start of a window to the start of the next one (default: ``length``). Tokens
           behind the last complete window of a file are left out.
         - ``eos_id``: without ``length``, the token that ends a document. Files of Megatron know their documents.
-        - ``dtype``: the type of the tokens in files without a header (default: uint16).
+        - ``dtype``: the type of the tokens in files without a header (default: uint16): ``"uint32"`` or ``np.uint32``.
         - ``as_dtype``: the type of the tokens in a sample (default: int64).
-        - ``vocab_size``: raise DataError for a token that is not below.
+        - ``vocab_size``: raise DataError for a token that is not below. Above 65,536, files without a header need
+          ``dtype``.
         """
         found = open_source("tokens", files, length=length, targets=targets, **options)
         return cls.of(found, seed=seed, shuffle=shuffle)

@@ -35,7 +35,8 @@ def find_litdata_tokens(file: FileBytes) -> TokenLayout | None:
             index.file, 0, f"it does not describe tokens: {type(error).__name__}: {error}"
         ) from error
     if dtype.kind not in "iu":
-        raise token_file_error(index.file, 0, f"its tokens are {dtype}: expected integers")
+        why = f"its tokens are {dtype}: expected integers"
+        raise token_file_error(index.file, 0, why, "Write the tokens as integers; or read other data with litdata.")
     table = read_table(file, "chunk of litdata")
     index.check_samples(file, len(table.bounds) - 1)
     begin = int(table.bounds[0])

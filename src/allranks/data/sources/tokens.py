@@ -30,6 +30,7 @@ from allranks.errors import DataError
 _BLOCK_BYTES = 1 << 16
 _LONGEST_DOCUMENT = 1 << 28  # bytes
 _DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+DtypeName = str | type[np.integer] | np.dtype[np.integer]
 _ONE_OF_THEM = "For windows that end where documents end: Dataset.tokens(files, eos_id=...).pack(length)."
 
 
@@ -40,8 +41,8 @@ def tokens(
     stride: int | None = None,
     targets: bool = False,
     eos_id: int | None = None,
-    dtype: str | None = None,
-    as_dtype: str = "int64",
+    dtype: DtypeName | None = None,
+    as_dtype: DtypeName = "int64",
     vocab_size: int | None = None,
     block_bytes: int = _BLOCK_BYTES,
     cache: str | None = None,
@@ -64,12 +65,22 @@ def tokens(
     ):
         if number is not None or name == "block_bytes":
             check_number(name, number, meaning, least=least)
-    for name, kind in (("dtype", dtype), ("as_dtype", as_dtype)):
-        if kind not in _DTYPES and (kind is not None or name == "as_dtype"):
-            raise DataError(f"{name}={kind!r:.40}: expected one of {', '.join(_DTYPES)}.")
-    values = TokenValues(as_dtype, vocab_size)
+    stored = None if dtype is None else _name_of_dtype("dtype", dtype)
+    values = TokenValues(_name_of_dtype("as_dtype", as_dtype), vocab_size)
     windows = None if length is None else TokenWindows(length, stride or length, bool(targets), values)
-    return TokenSource(parse_pattern(pattern), TokenFormat(windows, values, eos_id, dtype, block_bytes), cache)
+    return TokenSource(parse_pattern(pattern), TokenFormat(windows, values, eos_id, stored, block_bytes), cache)
+
+
+def _name_of_dtype(argument: str, value: DtypeName) -> str:
+    """Return the name of an integer type. Raises DataError for another type, and for another byte order."""
+    name: object = value
+    if isinstance(value, np.dtype) and value == value.newbyteorder("<"):
+        name = value.name
+    elif isinstance(value, type) and issubclass(value, np.generic):
+        name = value.__name__
+    if not (isinstance(name, str) and name in _DTYPES):
+        raise DataError(f"{argument}={value!r:.40}: expected one of {', '.join(_DTYPES)} (little-endian).")
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +173,7 @@ class TokenFormat(FileFormat):
                 path=file.path,
                 remedy="Give eos_id=..., the token that ends a document; or length=..., for windows.",
             )
-        return find_litdata_tokens(file) or find_tokens(file, self.dtype), None
+        return find_litdata_tokens(file) or find_tokens(file, self.dtype, self.values.vocab_size), None
 
     def _windows_per_block(self, layout: TokenLayout) -> int:
         assert self.windows is not None
