@@ -75,6 +75,15 @@ def test_a_column_is_of_one_kind(samples, says):
         columns(*samples)
 
 
+def test_arrays_of_several_lengths_are_refused_and_lists_are_not():
+    rows = [np.arange(4), np.arange(5)]
+    with pytest.raises(
+        DataError, match=r"'ids' of sample 101 is int64\[5\]; before it was int64\[4\].*array\.tolist\(\)"
+    ):
+        columns(*({"ids": row} for row in rows))
+    assert columns(*({"ids": row.tolist()} for row in rows))[0]["ids"] == [[0, 1, 2, 3], [0, 1, 2, 3, 4]]
+
+
 def test_a_column_is_of_one_kind_over_batches():
     """The first batch decides for all that follow."""
     collator = BatchCollator(lambda: None)

@@ -81,6 +81,38 @@ def test_an_error_masks_one_row(fn: Callable[..., Any], batched: bool) -> None:
     ]
 
 
+def forgets(sample: int) -> int | None:
+    return sample if sample < 3 else None
+
+
+def forgets_many(samples: list[int]) -> list[int | None]:
+    return [forgets(sample) for sample in samples]
+
+
+def forgets_all(samples: list[int]) -> None:
+    pass
+
+
+@pytest.mark.parametrize("on_error", ["raise", "mask"])
+@pytest.mark.parametrize(
+    ("fn", "batched", "sample"), [(forgets, False, 103), (forgets_many, True, 103), (forgets_all, True, 100)]
+)
+def test_a_map_that_returns_none_is_named(fn: Callable[..., Any], batched: bool, sample: int, on_error: Any) -> None:
+    """A function without return would mask every row, or give a column of None."""
+    chain = TransformChain((MapOperation(fn, batched=batched, on_error=on_error),))
+    with pytest.raises(
+        DataError, match=rf"{fn.__name__} returned None for sample {sample} in epoch 7: .*return"
+    ) as caught:
+        chain.apply(range(10), IDS, 7)
+    assert caught.value.sample == sample
+
+
+def test_none_is_a_value_of_a_column_and_of_a_source() -> None:
+    """A filter passes it on."""
+    chain = TransformChain((FilterOperation(lambda _: True), MapOperation(lambda one: {"value": one})))
+    assert list(chain.apply([None] * 10, IDS, 0)) == [{"value": None}] * 10
+
+
 def test_an_error_whose_text_cannot_be_made_is_an_error_like_any_other() -> None:
     """In a map, and in what another rank hears of it."""
 

@@ -165,7 +165,8 @@ class BatchCollator:
                     f"column {name!r} of sample {one} is {value.dtype}{list(value.shape)}; before it was "
                     f"{like.dtype}{list(like.shape)}.",
                     sample=int(one),
-                    remedy="Pack the samples (.pack), or give all samples the same shape and dtype in a .map.",
+                    remedy="Pack the samples (.pack), or give all samples the same shape and dtype in a .map. A column "
+                    "of lists (array.tolist()) may have any lengths.",
                 )
         return np.stack(values) if isinstance(like, np.ndarray) else np.array(values, like.dtype)
 

@@ -151,21 +151,29 @@ class _OperationRun:
         operation = self.operation
         try:
             result = operation.fn(sample, self._generator(name)) if operation.random else operation.fn(sample)
-            return operation.value_after(sample, result)  # of a filter: bool(result) may raise, too
+            found = operation.value_after(sample, result)  # of a filter: bool(result) may raise, too
         except Exception as error:
             return self._handle_failure(error, name)
+        if found is None and isinstance(operation, MapOperation):
+            raise self._none_error(name)
+        return found
 
     def _apply_to_batch(self, samples: Sequence[Any], ids: list[int]) -> Sequence[Any]:
         """Call the function for all samples; if that raises, find the samples for which it does, and leave them out."""
         if not len(samples):
             return samples
         try:
-            return self._call_function(samples, ids)
+            found = self._call_function(samples, ids)
         except Exception as error:
             failed = self._find_failed(samples, ids, error)
             if not failed:
                 where = f"{len(ids)} samples together (from {ids[0]} on), and for none alone"
                 raise self._error(error, where) from error
+        else:
+            if isinstance(self.operation, MapOperation) and not isinstance(found, SampleColumns):
+                for name in (name for one, name in zip(found, ids, strict=True) if one is None):
+                    raise self._none_error(name)
+            return found
         rows = np.setdiff1d(np.arange(len(ids)), [*failed])
         others = self._apply_to_batch(select_samples(samples, rows), [ids[row] for row in rows.tolist()])
         return insert_samples(others, rows, failed)
@@ -189,6 +197,8 @@ class _OperationRun:
         generators = ([self._generator(name) for name in ids],) if operation.random else ()
         given = samples.copy() if isinstance(samples, SampleColumns) else list(samples)  # it may change them, and raise
         results = operation.fn(given, *generators)
+        if results is None and isinstance(operation, MapOperation):
+            return [None] * len(samples)
         if isinstance(results, Mapping):
             return _columns_of_results(results, len(samples))
         if len(results) != len(samples):
@@ -200,6 +210,19 @@ class _OperationRun:
             return given if results is given else list(results)
         bad = {at: operation.value_after(None, kept) for at, kept in enumerate(results) if not kept}
         return replace_samples(given, bad) if bad else given
+
+    def _none_error(self, name: int) -> DataError:
+        """Return the error for a map that returned None, as a function without ``return`` does.
+
+        ``on_error`` does not mask it, because it is a fault of the function, and not of the sample.
+        """
+        what = f"{self.operation.function_name} returned None for sample {name} in epoch {self.seed[1]}"
+        return DataError(
+            f"{what}: expected a sample.",
+            sample=name,
+            remedy="Does the function end without return? To leave out samples, use .filter; if the value None is "
+            'meant, return {"value": None}.',
+        )
 
     def _generator(self, name: int) -> np.random.Generator:
         return order.generator(order.make_key("augment", *self.seed, name, self.number))
