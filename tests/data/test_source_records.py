@@ -179,7 +179,7 @@ def test_a_shard_that_is_there_compressed_and_not_is_refused(folder: Path) -> No
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        (b'"str_int"', b'"pkl"    ', "pickles can run any program"),
+        (b'"str_int"', b'"pkl"    ', r"pickles can run any program, and are refused\. Write the samples without it"),
         (b'"str_int"', b'"strings"', "expected a known one"),
         (b'"b", "d"', b'"b", "b"', "not different texts"),
         (b"column_names", b"column_naems", "column_names"),
@@ -199,8 +199,14 @@ def test_a_header_of_mds_that_does_not_fit_is_named(folder: Path, old: bytes, ne
     [
         (lambda found: found["config"].update(compression="zstd"), "compression is 'zstd'"),
         (lambda found: found["config"].update(compression_level="batch"), "compression_level is 'batch'"),
-        (lambda found: found["config"].update(item_loader="TokensLoader"), "item_loader is 'TokensLoader'"),
-        (lambda found: found["config"]["data_format"].__setitem__(0, "pickle"), "pickles can run any program"),
+        (
+            lambda found: found["config"].update(item_loader="TokensLoader"),
+            r"item_loader is 'TokensLoader', which is not supported\. Read it with Dataset\.tokens\.$",
+        ),
+        (
+            lambda found: found["config"]["data_format"].__setitem__(0, "pickle"),
+            r"pickles can run any program, and are refused\. Write the samples without it",
+        ),
         (lambda found: found["config"]["data_format"].__setitem__(0, "no_header_tensor:99"), "IndexError"),
         (lambda found: found["config"]["data_format"].pop(), "11 values and 12 places"),
         (lambda found: found["chunks"][0].update(chunk_size=5), "has 4 samples, and the index says 5"),
@@ -220,8 +226,25 @@ def test_an_index_of_litdata_that_does_not_fit_is_named(folder: Path, change: An
 @pytest.mark.parametrize("folder", ["litdata"], indirect=True)
 def test_chunks_need_their_index(folder: Path) -> None:
     (folder / "index.json").unlink()
-    with pytest.raises(DataError, match=r"expected an index\.json in its folder"):
+    with pytest.raises(DataError, match=r"expected an index\.json in its folder, found chunk-0-0\.bin, chunk-0-1\.bin"):
         samples_of(open_source("litdata", folder))
+
+
+def test_a_folder_that_is_not_of_litdata_is_named_with_its_files(tmp_path: Path) -> None:
+    """Whatever its files begin with."""
+    (tmp_path / "notes").mkdir()
+    for content in (b"", b"abc", bytes(5000)):
+        (tmp_path / "train.bin").write_bytes(content)
+        with pytest.raises(
+            DataError, match=r"train\.bin: expected an index\.json in its folder, found notes/, train\."
+        ):
+            open_source("litdata", tmp_path).index()
+
+
+def test_a_shard_without_a_table_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.mds").write_bytes(b"abc")
+    with pytest.raises(DataError, match=r"a\.mds \(3 bytes\).*expected the number of its records, in 4 bytes"):
+        open_source("mds", tmp_path).index()
 
 
 @pytest.mark.needs("pyarrow", "zstandard")

@@ -252,11 +252,14 @@ def test_an_encrypted_file_is_named(tmp_path: Path) -> None:
     """With a plain footer too, for which pyarrow ends the process."""
     factory = encryption.CryptoFactory(lambda _: Keys())
     table = pa.table({"x": [1, 2], "y": ["a", "b"]})
-    for plain, says in ((False, "its footer is encrypted"), (True, "was ended by SIGABRT .*encrypted")):
+    for plain, says in (
+        (False, "its footer is encrypted.*Write the file without"),
+        (True, "was ended by SIGABRT .*encrypted"),
+    ):
         how = encryption.EncryptionConfiguration(footer_key="f", column_keys={"k": ["x"]}, plaintext_footer=plain)
         keys = factory.file_encryption_properties(encryption.KmsConnectionConfig(), how)
         pq.write_table(table, tmp_path / "a.parquet", encryption_properties=keys)
-        with pytest.raises(DataError, match=rf"a\.parquet .*{says}"):
+        with pytest.raises(DataError, match=rf"a\.parquet.*{says}"):
             open_source("parquet", tmp_path / "a.parquet", columns=["y"]).index()
 
 

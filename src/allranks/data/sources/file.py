@@ -22,6 +22,7 @@ T = TypeVar("T")
 CHUNK = 4 << 20
 _REMOTE_READS = 16
 _PLACES, _PLACE_BYTES = 8, 1 << 12
+_SHOWN = 10  # names of a folder in an error
 
 
 class ByteCounter:
@@ -123,6 +124,10 @@ class FileBytes:
         nbytes = self._storage.size(path)
         return None if nbytes is None else FileBytes(self._storage, path, nbytes, self._counter, self._shared)
 
+    def show_folder(self) -> str:
+        """Return the first names in the file's folder, for errors."""
+        return show_names(self._storage, self.name.rpartition("/")[0])
+
     def parse_beside(self, name: str, parse: Callable[[FileBytes | None], T]) -> T:
         """Return ``parse(self.beside(name))``, which is called once for all files of a folder that share values.
 
@@ -194,6 +199,13 @@ def read_ranges(storage: Storage, path: str, offsets: Sequence[int], rows: NDArr
         return
     with ThreadPoolExecutor(_REMOTE_READS, thread_name_prefix="allranks-ranges") as pool:
         list(pool.map(lambda offset, row: storage.read(path, offset, [row.data]), offsets, rows))
+
+
+def show_names(storage: Storage, folder: str) -> str:
+    """Return the first names in a folder as a text, for errors; an empty one if there are none, or no such folder."""
+    entries = storage.list(folder)
+    names = [entry.name + ("/" if entry.size is None else "") for entry in entries if not entry.name.startswith(".")]
+    return ", ".join(names[:_SHOWN]) + (f", ... ({len(names)} entries)" if len(names) > _SHOWN else "")
 
 
 def digest_of_places(*files: FileBytes) -> str:

@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from allranks.data.sources.file import show_names
 from allranks.data.sources.patterns import BELOW, FilePatterns, Steps, is_wild, step_matches
 from allranks.errors import DataError
 from allranks.storage.base import Entry, Storage
 
 _LISTINGS = 16  # at a time
-_SHOWN = 10
 _MOST_LINKS = 1 << 13
 YOUNG_S = 2.0
 
@@ -147,13 +147,11 @@ def _rest_of_pattern(entry: Entry, steps: Steps, suffixes: tuple[str, ...]) -> I
 
 
 def _no_file_error(place: FilePatterns, storage: Storage, suffixes: Sequence[str]) -> DataError:
-    entries = storage.list("")
-    names = [entry.name + ("/" if entry.size is None else "") for entry in entries if not entry.name.startswith(".")]
-    shown = ", ".join(names[:_SHOWN]) + (f", ... ({len(names)} entries)" if len(names) > _SHOWN else "")
     kinds = " or ".join(suffix for suffix in suffixes if suffix)
     ending = f", with names that end in {kinds}" if kinds and any(BELOW in steps for steps in place.patterns) else ""
+    shown = show_names(storage, "") or "nothing, or no such folder"
     return DataError(
-        f"no file matches {place.written}{ending}; in {storage.url} there is {shown or 'nothing, or no such folder'}.",
+        f"no file matches {place.written}{ending}; in {storage.url} there is {shown}.",
         path=place.written,
         remedy="Check the path on this host.",
     )

@@ -18,7 +18,7 @@ from allranks.data.sources.file import FileBytes, incomplete_file_error
 from allranks.data.sources.files import FileBlocks, FileFormat, FileScan, FileSource, OpenFile
 from allranks.data.sources.limits import check_limit
 from allranks.data.sources.patterns import Pattern, parse_pattern
-from allranks.data.sources.records import Decode, RecordFormat, RecordTable
+from allranks.data.sources.records import Decode, RecordFormat, RecordTable, Unsupported, unsupported_error
 from allranks.errors import DataError
 
 _MOST_INDEX_BYTES = 256 << 20
@@ -56,6 +56,7 @@ class LitDataFormat(RecordFormat):
         return "zstd" if _PACKED.search(name) else None
 
     def scan_file(self, file: FileBytes) -> FileScan:
+        read_index(file)  # without it, this is no chunk
         arrow = find_arrow_rows(file)
         if arrow is None:
             return RecordFormat.scan_file(self, file)
@@ -81,6 +82,8 @@ class LitDataFormat(RecordFormat):
         try:
             decoder = _decoder_of(index.config, is_packed=self.codec_of(file.name) is not None)
             return decoder, json.dumps([index.config["data_format"], index.config["data_spec"]]).encode()
+        except Unsupported as error:
+            raise unsupported_error(index.file, error) from error
         except DECODE_ERRORS as error:
             raise _index_error(index.file, error) from error
 
@@ -127,11 +130,17 @@ def read_index(chunk: FileBytes) -> LitDataIndex:
     """Return the index of a chunk, which is read once for all chunks of a folder in a scan or a reader."""
 
     def parse(index: FileBytes | None) -> LitDataIndex:
-        if index is None or index.nbytes > _MOST_INDEX_BYTES:
+        if index is None:
             raise DataError(
-                f"{chunk.path}: expected an index.json in its folder, of at most {_MOST_INDEX_BYTES:,} bytes.",
+                f"{chunk.path}: expected an index.json in its folder, found {chunk.show_folder()}.",
                 path=chunk.path,
-                remedy="Is the folder complete? Fetch it again.",
+                remedy="Has litdata written this folder, and is it complete? Other files of tokens: Dataset.tokens.",
+            )
+        if index.nbytes > _MOST_INDEX_BYTES:
+            raise DataError(
+                f"{index.path}: expected at most {_MOST_INDEX_BYTES:,} bytes, found {index.nbytes:,}.",
+                path=index.path,
+                remedy="Is it the index of litdata? Fetch or write it again.",
             )
         try:
             document = json.loads(index.read(0, index.nbytes))
@@ -150,12 +159,14 @@ def _index_error(index: FileBytes, error: Exception) -> DataError:
 def _decoder_of(config: Any, *, is_packed: bool) -> LitDataDecoder:
     compression, level = config.get("compression"), config.get("compression_level")
     if level not in (None, "chunk"):
-        raise ValueError(f"compression_level is {str(level)[:40]!r}, which is not supported")
+        raise Unsupported(f"compression_level is {str(level)[:40]!r}, which is not supported")
     if compression is not None and not is_packed:
-        raise ValueError(f"compression is {str(compression)[:40]!r}, which is not supported for chunks of this name")
+        raise Unsupported(f"compression is {str(compression)[:40]!r}, which is not supported for chunks of this name")
     for name, expected in (("encryption", None), ("item_loader", "PyTreeLoader")):
         if config.get(name, expected) not in (expected, None):
-            raise ValueError(f"{name} is {str(config[name])[:40]!r}, which is not supported (tokens: Dataset.tokens)")
+            why = f"{name} is {str(config[name])[:40]!r}, which is not supported"
+            of_tokens = config[name] == "TokensLoader"
+            raise Unsupported(why, "Read it with Dataset.tokens.") if of_tokens else Unsupported(why)
     decoders = tuple(map(_decoder_of_leaf, config["data_format"]))
     if not decoders or len(config["data_spec"]) > _MOST_SPEC:
         raise ValueError(f"samples have no values, or need more than {_MOST_SPEC:,} characters to describe them")
@@ -210,8 +221,9 @@ def _decoder_of_leaf(written: str) -> Callable[[bytes], Any]:
     if kind in ("no_header_tensor", "no_header_numpy"):
         return FlatArrayDecoder(flat_dtype(written))
     if kind not in _DECODERS:
-        reason = "pickles can run any program, and are refused" if kind == "pickle" else "expected a known one"
-        raise ValueError(f"a value has the format {written!r}: {reason}")
+        if kind == "pickle":
+            raise Unsupported(f"a value has the format {written!r}: pickles can run any program, and are refused")
+        raise ValueError(f"a value has the format {written!r}: expected a known one")
     return _DECODERS[kind]
 
 

@@ -17,7 +17,7 @@ from allranks.data.sources.files import FileSource
 from allranks.data.sources.limits import check_limit
 from allranks.data.sources.listing import ListedFile
 from allranks.data.sources.patterns import Pattern, parse_pattern
-from allranks.data.sources.records import Decode, RecordFormat, RecordTable
+from allranks.data.sources.records import Decode, RecordFormat, RecordTable, Unsupported, unsupported_error
 from allranks.errors import DataError
 
 _NOUN = "MDS shard"
@@ -82,6 +82,8 @@ class MdsFormat(RecordFormat):
             if not names:
                 raise ValueError("its samples have no columns")
             columns = tuple(_column_of(*about) for about in zip(names, encodings, sizes, strict=True))
+        except Unsupported as error:
+            raise unsupported_error(file, error) from error
         except DECODE_ERRORS as error:
             raise incomplete_file_error(
                 file, _NOUN, 4 + 4 * len(table.bounds), f"its header is damaged: {error}"
@@ -133,8 +135,9 @@ def _column_of(name: str, encoding: Any, size: Any) -> _Column:
     if kind in _SCALARS or kind == "int":
         return _Column(name, size, ScalarDecoder("int64" if kind == "int" else kind, is_int=kind == "int"))
     if kind not in _DECODERS:
-        reason = "pickles can run any program, and are refused" if kind == "pkl" else "expected a known one"
-        raise ValueError(f"column {name!r} has the encoding {encoding!r}: {reason}")
+        if kind == "pkl":
+            raise Unsupported(f"column {name!r} has the encoding 'pkl': pickles can run any program, and are refused")
+        raise ValueError(f"column {name!r} has the encoding {encoding!r}: expected a known one")
     return _Column(name, size, _DECODERS[kind])
 
 

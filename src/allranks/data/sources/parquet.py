@@ -266,7 +266,8 @@ def _footer_bytes(file: FileBytes) -> bytes:
     """Return the bytes of a file's footer, and those that end the file. It takes one or two reads."""
     tail = file.read(max(0, file.nbytes - _TAIL), min(_TAIL, file.nbytes))
     if tail.endswith(_ENCRYPTED_MAGIC):
-        raise _no_footer(file, "its footer is encrypted, and encrypted files are not supported")
+        why = "its footer is encrypted, and encrypted files are not supported"
+        raise DataError(f"{file.path}: {why}.", path=file.path, remedy="Write the file without encryption.")
     if len(tail) < 12 or not tail.endswith(_MAGIC):
         raise _no_footer(file, "it does not end with PAR1")
     size = int.from_bytes(tail[-8:-4], "little") + 8
@@ -289,4 +290,5 @@ def _parse_footer(file: FileBytes, footer: bytes) -> pq.FileMetaData:
 
 
 def _no_footer(file: FileBytes, why: str) -> DataError:
-    return incomplete_file_error(file, "Parquet file", file.nbytes, why)
+    remedy = "Was it cut off, damaged or encrypted? Write or fetch it again, or leave it out."
+    return incomplete_file_error(file, "Parquet file", file.nbytes, why, remedy)

@@ -20,10 +20,29 @@ from allranks.data.sources.file import FileBytes, data_changed_error, incomplete
 from allranks.data.sources.files import FileBlocks, FileFormat, FileScan, IndexBlock, OpenFile
 from allranks.data.sources.limits import check_block
 from allranks.digest import digest, show
+from allranks.errors import DataError
 
 BLOCK_BYTES, MOST_RECORDS = 1 << 20, 1 << 18  # of a block; a record may be empty
 _RECORD_BYTES = 256  # that a decoded record needs at least
 Decode = Callable[[bytes], dict[str, Any]]
+
+
+class Unsupported(ValueError):
+    """The settings of a file are known, and not supported: the file is not damaged."""
+
+    def __init__(
+        self,
+        why: str,
+        remedy: str = "Write the samples without it; or read them with their library, and "
+        "divide them with allranks.shard.",
+    ) -> None:
+        super().__init__(why)
+        self.remedy = remedy
+
+
+def unsupported_error(file: FileBytes, error: Unsupported) -> DataError:
+    """Return the error for the file that has these settings."""
+    return DataError(f"{file.path}: {error}.", path=file.path, remedy=error.remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +58,11 @@ def read_table(file: FileBytes, noun: str) -> RecordTable:
 
     Raises DataError if the table does not fit the file. ``noun`` is what the file should be.
     """
-    count = int(np.frombuffer(file.read(0, 4), "<u4")[0]) if file.nbytes >= 4 else -1
+    if file.nbytes < 4:
+        raise incomplete_file_error(file, noun, 0, "expected the number of its records, in 4 bytes")
+    count = int(np.frombuffer(file.read(0, 4), "<u4")[0])
     begin = 4 + 4 * (count + 1)
-    if count < 0 or begin > file.nbytes:
+    if begin > file.nbytes:
         raise incomplete_file_error(file, noun, 0, f"a table of {count:,} records would end at byte {begin:,}")
     bounds = np.frombuffer(file.read(4, 4 * (count + 1)), "<u4").astype(np.int64)
     if bounds[0] < begin or bounds[-1] != file.nbytes or (np.diff(bounds) < 0).any():
