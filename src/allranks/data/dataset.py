@@ -186,6 +186,8 @@ class Dataset(DatasetRecipe):
           samples, or a dict of columns. ``samples["name"]`` is a column; ``for sample in samples`` yields the samples.
         - ``on_error="mask"``: if ``fn`` raises for a sample, its row is masked and the sample is counted as bad. The
           other samples keep their rows.
+
+        If ``fn`` returns None for a sample, the loader raises DataError, also with ``on_error="mask"``.
         """
         return self._with_operation(MapOperation(fn, random, batched, on_error), workers)
 
