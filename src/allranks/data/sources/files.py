@@ -20,6 +20,7 @@ from allranks.data.index import DatasetIndex, SourceFile
 from allranks.data.sources import parts
 from allranks.data.sources.cache import IndexCache
 from allranks.data.sources.file import ByteCounter, FileBytes, SharedValues, naming_file, wrong_index_error
+from allranks.data.sources.folder_index import ReadNames, list_named_files
 from allranks.data.sources.listing import ListedFile, list_matching_files
 from allranks.data.sources.patterns import FilePatterns
 from allranks.storage.base import Storage
@@ -112,6 +113,11 @@ class FileFormat(Protocol):
         """Return a context with ``scan_file``, for formats that need something while they scan many files."""
         return nullcontext(self.scan_file)
 
+    @property
+    def read_names(self) -> ReadNames | None:
+        """The function that reads which files an ``index.json`` names: by default none, and no such file is read."""
+        return None
+
     def scan_file(self, file: FileBytes) -> FileScan:
         """Divide a file into blocks. Several threads call this."""
 
@@ -157,7 +163,9 @@ class FileSource:
         return index
 
     def list_files(self) -> tuple[ListedFile, ...]:
-        """Return the files of this source, sorted by name. Raises DataError if there is no file."""
+        """Return the files of this source, sorted by name. Raises DataError if there is no file, or one is missing."""
+        if (read_names := self.format.read_names) is not None:
+            return list_named_files(self.place, self._storage, self.format.suffixes, read_names)
         return list_matching_files(self.place, self._storage, self.format.suffixes)
 
     def cached_index(self, files: Sequence[ListedFile]) -> DatasetIndex:

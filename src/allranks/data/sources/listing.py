@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from allranks.data.sources.file import show_names
 from allranks.data.sources.patterns import BELOW, FilePatterns, Steps, is_wild, step_matches
@@ -40,8 +41,45 @@ def list_matching_files(
     dot or an underscore. Symbolic links are followed, but not into a folder that holds them. Raises DataError if there
     is no file; the message lists what is there instead. Also for a pipe or a device that matches.
     """
-    found: dict[str, ListedFile] = {}
+    found = _find_files(place, storage, suffixes)
+    if not found:
+        raise _no_file_error(place, storage, suffixes)
     now = time.time()
+    return tuple(without_recent_time(found[name], now) for name in sorted(found))
+
+
+def match_names(place: FilePatterns, names: Iterable[str], suffixes: Sequence[str] = ("",)) -> set[str]:
+    """Return those names of files below the root that match the patterns. Nothing is listed."""
+    folders: dict[str, dict[str, Entry]] = {}
+    for name in names:
+        size: int | None = 0
+        while name:
+            name, _, last = name.rpartition("/")
+            folders.setdefault(name, {})[last] = Entry(last, size)
+            size = None
+    return {*_find_files(place, _NamesOnly(place.root, folders), suffixes)} if folders else set()
+
+
+@dataclass(frozen=True, slots=True)
+class _NamesOnly:
+    """A tree of names, which can be listed as a storage."""
+
+    url: str
+    folders: Mapping[str, Mapping[str, Entry]]
+
+    def list(self, folder: str) -> tuple[Entry, ...]:
+        return tuple(self.folders[folder].values())
+
+
+class _Listable(Protocol):
+    @property
+    def url(self) -> str: ...
+
+    def list(self, folder: str, /) -> Sequence[Entry]: ...
+
+
+def _find_files(place: FilePatterns, storage: _Listable, suffixes: Sequence[str]) -> dict[str, ListedFile]:
+    found: dict[str, ListedFile] = {}
     level, walk = {"": set(place.patterns)}, _Walk(storage.url)
     with ThreadPoolExecutor(_LISTINGS) as pool:
         while level:
@@ -53,9 +91,7 @@ def list_matching_files(
                 links = {entry.name for entry in entries if entry.link}
                 deeper |= {path: left for path, left in below.items() if walk.enter(folder, path, links)}
             level = deeper
-    if not found:
-        raise _no_file_error(place, storage, suffixes)
-    return tuple(without_recent_time(found[name], now) for name in sorted(found))
+    return found
 
 
 class _Walk:

@@ -16,12 +16,12 @@ from allranks.data.index import DECODE_ERRORS, SourceFile
 from allranks.data.sources.detect import import_source_module
 from allranks.data.sources.file import FileBytes, incomplete_file_error
 from allranks.data.sources.files import FileBlocks, FileFormat, FileScan, FileSource, OpenFile
+from allranks.data.sources.folder_index import INDEX, MOST_INDEX_BYTES, NamedFile, ReadNames
 from allranks.data.sources.limits import check_limit
 from allranks.data.sources.patterns import Pattern, parse_pattern
 from allranks.data.sources.records import Decode, RecordFormat, RecordTable, Unsupported, unsupported_error
 from allranks.errors import DataError
 
-_MOST_INDEX_BYTES = 256 << 20
 _PACKED = re.compile(r"\.zstd(:\d+)?\.bin$")
 _ARROW_MARK = b"LDARW01\0"
 _FOOT = 4 + len(_ARROW_MARK)
@@ -51,6 +51,10 @@ class LitDataFormat(RecordFormat):
     kind = "litdata"
     suffixes = (".bin",)
     noun = "chunk of litdata"
+
+    @property
+    def read_names(self) -> ReadNames:
+        return read_named_chunks
 
     def codec_of(self, name: str) -> str | None:
         return "zstd" if _PACKED.search(name) else None
@@ -119,6 +123,13 @@ class LitDataIndex:
     def check_samples(self, chunk: FileBytes, samples: int) -> None:
         """Raise DataError if the index counts other samples in a chunk than ``samples``."""
         name = chunk.name.rpartition("/")[2]
+        if name not in self.sizes:
+            raise DataError(
+                f"{chunk.path} is not one of the {len(self.sizes):,} chunks that {INDEX} names.",
+                path=chunk.path,
+                remedy="Is it left from another data set, or is the index an old one? Delete the chunk, or give a list "
+                "of the chunks to read; or fetch the index again.",
+            )
         try:
             if self.sizes[name] != samples:
                 raise ValueError(f"{name} has {samples:,} samples, and the index says {self.sizes[name]!r:.40}")
@@ -136,9 +147,9 @@ def read_index(chunk: FileBytes) -> LitDataIndex:
                 path=chunk.path,
                 remedy="Has litdata written this folder, and is it complete? Other files of tokens: Dataset.tokens.",
             )
-        if index.nbytes > _MOST_INDEX_BYTES:
+        if index.nbytes > MOST_INDEX_BYTES:
             raise DataError(
-                f"{index.path}: expected at most {_MOST_INDEX_BYTES:,} bytes, found {index.nbytes:,}.",
+                f"{index.path}: expected at most {MOST_INDEX_BYTES:,} bytes, found {index.nbytes:,}.",
                 path=index.path,
                 remedy="Is it the index of litdata? Fetch or write it again.",
             )
@@ -149,7 +160,16 @@ def read_index(chunk: FileBytes) -> LitDataIndex:
         except DECODE_ERRORS as error:
             raise _index_error(index, error) from error
 
-    return chunk.parse_beside("index.json", parse)
+    return chunk.parse_beside(INDEX, parse)
+
+
+def read_named_chunks(index: FileBytes) -> list[NamedFile]:
+    """Return the chunks that the index of a folder names. Raises DataError for a damaged index."""
+    found = read_index(index)
+    try:
+        return [NamedFile((str(name),), int(samples)) for name, samples in found.sizes.items()]
+    except DECODE_ERRORS as error:
+        raise _index_error(found.file, error) from error
 
 
 def _index_error(index: FileBytes, error: Exception) -> DataError:

@@ -6,9 +6,11 @@ import re
 
 from allranks.data.index import DECODE_ERRORS
 from allranks.data.sources.file import FileBytes
-from allranks.data.sources.litdata import flat_dtype, read_index
+from allranks.data.sources.folder_index import NamedFile
+from allranks.data.sources.litdata import flat_dtype, read_index, read_named_chunks
 from allranks.data.sources.records import read_table
 from allranks.data.sources.token_file import TokenLayout, token_file_error
+from allranks.errors import DataError
 
 _CHUNK = re.compile(r"(^|/)chunk-\d+-\d+(\.[\w:]+)?\.bin$")
 
@@ -43,6 +45,17 @@ def find_litdata_tokens(file: FileBytes) -> TokenLayout | None:
     if (file.nbytes - begin) % dtype.itemsize:
         raise token_file_error(file, file.nbytes, f"the file ends in the middle of a token of {dtype.itemsize} bytes")
     return TokenLayout(dtype, begin, (file.nbytes - begin) // dtype.itemsize)
+
+
+def read_named_token_chunks(index: FileBytes) -> list[NamedFile]:
+    """Return the chunks that an index names; none for an index that is not of litdata, which other tokens may have.
+
+    A chunk beside a damaged index is refused when it is read.
+    """
+    try:
+        return read_named_chunks(index)
+    except DataError:
+        return []
 
 
 def _begins_with_table(file: FileBytes) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from allranks.data.index import DECODE_ERRORS
 from allranks.data.sources.file import FileBytes, incomplete_file_error
 from allranks.data.sources.files import FileSource
+from allranks.data.sources.folder_index import MOST_INDEX_BYTES, NamedFile, ReadNames
 from allranks.data.sources.limits import check_limit
 from allranks.data.sources.listing import ListedFile
 from allranks.data.sources.patterns import Pattern, parse_pattern
@@ -31,7 +32,8 @@ _AS_STORED = ("bytes", "jpeg", "png", "pil")
 def mds(pattern: Pattern, *, max_block_bytes: int | None = None, cache: str | None = None) -> MdsSource:
     """Return MDS shards (``.mds``) as a source. A sample is a dict of its columns. A block is 1 MiB of samples.
 
-    Each shard describes itself, so ``index.json`` is not read. Values are those of mosaicml-streaming, but images stay
+    Each shard describes itself. ``index.json`` is only read for the names of the shards, all of which must be there if
+    they match the pattern. Values are those of mosaicml-streaming, but images stay
     as they are stored, as bytes. Columns that are pickled are refused.
 
     A shard that is compressed with Zstandard or gzip (``.mds.zstd``, ``.mds.gz``) is one block, with at most
@@ -68,6 +70,10 @@ class MdsFormat(RecordFormat):
     suffixes = (".mds", *(f".mds{end}" for end in _CODECS))
     noun = _NOUN
 
+    @property
+    def read_names(self) -> ReadNames:
+        return _read_named_shards
+
     def codec_of(self, name: str) -> str | None:
         return next((codec for end, codec in _CODECS.items() if name.endswith(end)), None)
 
@@ -89,6 +95,24 @@ class MdsFormat(RecordFormat):
                 file, _NOUN, 4 + 4 * len(table.bounds), f"its header is damaged: {error}"
             ) from error
         return MdsDecoder(columns), table.header
+
+
+def _read_named_shards(index: FileBytes) -> list[NamedFile]:
+    """Return the shards that an index names, which may be compressed or not. Raises DataError for a damaged index."""
+    try:
+        if index.nbytes > MOST_INDEX_BYTES:
+            raise ValueError(f"expected at most {MOST_INDEX_BYTES:,} bytes")
+        return [
+            NamedFile(
+                tuple(str(shard[form]["basename"]) for form in ("raw_data", "zip_data") if shard.get(form)),
+                int(shard["samples"]),
+            )
+            for shard in json.loads(index.read(0, index.nbytes))["shards"]
+        ]
+    except DECODE_ERRORS as error:
+        why = f"{type(error).__name__}: {error}"
+        remedy = "Fetch it again; or delete it, if all shards are there: they describe themselves."
+        raise incomplete_file_error(index, "index of MDS shards", 0, why, remedy) from error
 
 
 @dataclass(frozen=True, slots=True)

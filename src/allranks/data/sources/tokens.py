@@ -13,7 +13,8 @@ from allranks.data.base import BlockRows, RandomAccess
 from allranks.data.index import SourceFile
 from allranks.data.sources.file import CHUNK, FileBytes, data_changed_error, digest_of_places, wrong_index_error
 from allranks.data.sources.files import FileBlocks, FileFormat, FileScan, FileSource, IndexBlock, OpenFile
-from allranks.data.sources.litdata_tokens import find_litdata_tokens
+from allranks.data.sources.folder_index import ReadNames
+from allranks.data.sources.litdata_tokens import find_litdata_tokens, read_named_token_chunks
 from allranks.data.sources.megatron import MegatronIndex, open_megatron_index
 from allranks.data.sources.patterns import Pattern, parse_pattern
 from allranks.data.sources.token_file import SUFFIXES, TokenLayout, find_tokens, token_file_error
@@ -122,6 +123,10 @@ class TokenFormat(FileFormat):
     def block_settings(self) -> tuple[str, ...]:
         cut = (self.windows.length, self.windows.stride, self.windows.targets) if self.windows else (self.eos_id,)
         return (*map(str, cut), str(self.dtype), str(self.block_bytes), str(self.on_disk))
+
+    @property
+    def read_names(self) -> ReadNames:
+        return read_named_token_chunks
 
     def scan_file(self, file: FileBytes) -> FileScan:
         """Return windows or documents as blocks; begin and end are tokens, or documents of a file of Megatron."""
