@@ -25,7 +25,7 @@ class UngatedCheckpointWrite(ProgramRule):
     final files held bytes of several ranks.
 
     ## Known problems
-    A path that only the launcher makes different for each process is not seen. Declare it with `node-local-paths`.
+    A path that only the launcher makes different for each process is not seen: suppress that finding with a comment.
 
     ## Use instead
     Let all ranks do what they must do together (gather shards). Let only rank 0 write, to a temporary name that is then

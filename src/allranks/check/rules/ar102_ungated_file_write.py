@@ -23,7 +23,7 @@ class UngatedFileWrite(ProgramRule):
     line is in the file N times, in no order.
 
     ## Known problems
-    A path that only the launcher makes different for each process is not seen. Declare it with `node-local-paths`.
+    A path that only the launcher makes different for each process is not seen: suppress that finding with a comment.
     Confidence is low for files that all ranks append to.
 
     ## Use instead

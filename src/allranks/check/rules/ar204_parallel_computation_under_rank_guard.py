@@ -25,8 +25,8 @@ class ParallelComputationUnderRankGuard(ProgramRule):
     pass matches the next step of the others: measured, a training loss that is silently wrong. So it is with JAX.
 
     ## Known problems
-    DDP's forward pass sends buffers (for example those of BatchNorm) if gradients are on. Under `no_grad` it waits for
-    nobody, and is not reported. In JAX, arrays that are sharded by a tree of shardings, or come from a checkpoint, are
+    DDP's forward pass sends buffers (for example those of BatchNorm) if gradients are on, and once more in the first
+    pass under `no_grad` after a step of training. Passes under `no_grad` are not reported. In JAX, arrays that are sharded by a tree of shardings, or come from a checkpoint, are
     not known.
 
     ## Use instead
