@@ -26,8 +26,8 @@ class ParallelComputationUnderRankGuard(ProgramRule):
 
     ## Known problems
     DDP's forward pass sends buffers (for example those of BatchNorm) if gradients are on, and once more in the first
-    pass under `no_grad` after a step of training. Passes under `no_grad` are not reported. In JAX, arrays that are sharded by a tree of shardings, or come from a checkpoint, are
-    not known.
+    pass under `no_grad` after a step of training. Passes under `no_grad` are not reported. In JAX, arrays that are
+    sharded by a tree of shardings, or come from a checkpoint, are not known.
 
     ## Use instead
     Run it on all ranks and guard what is done with the result: gather above the guard, write below it; reduce above the
