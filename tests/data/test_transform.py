@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allranks import Dataset
 from allranks.checkpoint import agree
 from allranks.data.base import BadSample, find_bad_samples
 from allranks.data.sample_columns import SampleColumns
@@ -147,7 +148,7 @@ def test_a_batched_function_that_fails_only_in_company_is_no_bad_sample() -> Non
 
     with pytest.raises(DataError, match=r"10 samples together .* and for none alone"):
         TransformChain((MapOperation(shy, batched=True, on_error="mask"),)).apply(range(10), IDS, 0)
-    with pytest.raises(DataError, match="returned 0 results for 1 samples"):
+    with pytest.raises(DataError, match=r"forgetful returned 9 results for 10 samples \(from 100 to 109\)"):
         TransformChain((MapOperation(forgetful, batched=True),)).apply(range(10), IDS, 0)
     with pytest.raises(DataError, match="MemoryError"):
         TransformChain((MapOperation(greedy, on_error="mask"),)).apply(range(10), IDS, 0)
@@ -229,3 +230,71 @@ def test_columns_with_bad_samples_are_transformed_as_dicts_are(
     assert list(done) == alone
     assert list(chain.apply(dicts, ids, 0)) == alone
     assert good == {at for at, one in enumerate(alone) if not isinstance(one, BadSample)}
+
+
+def yields(samples: Any) -> Any:
+    yield from samples
+
+
+@pytest.mark.parametrize("on_error", ["raise", "mask"])
+@pytest.mark.parametrize(
+    ("fn", "says"),
+    [
+        (lambda samples: {"n": samples["n"][:-1]}, "9 values in column 'n'"),
+        (lambda samples: list(samples)[1:], "9 results"),
+        (yields, "a generator"),
+        (lambda _: {"n": 5}, "a int in column 'n'"),
+        (lambda _: {"n": "text"}, "a str in column 'n'"),
+        (lambda _: {"n": np.array(5)}, "a ndarray in column 'n'"),
+        (lambda _: "0123456789", "a str"),
+    ],
+)
+def test_results_that_are_not_one_for_each_sample(fn: Callable[..., Any], says: str, on_error: Any) -> None:
+    """No sample is at fault, so the error names none, and none is masked."""
+    chain = TransformChain((MapOperation(fn, batched=True, on_error=on_error),))
+    with pytest.raises(DataError, match=rf"returned {says} for 10 samples \(from 100 to 109\) in epoch 0: ") as caught:
+        chain.apply([{"n": one} for one in range(10)], IDS, 0)
+    assert caught.value.sample is None
+
+
+def test_columns_may_be_lists_of_several_lengths() -> None:
+    chain = TransformChain((MapOperation(lambda samples: {"n": [[0] * one for one in samples]}, batched=True),))
+    assert list(chain.apply([1, 2], IDS[:2], 0)) == [{"n": [0]}, {"n": [0, 0]}]
+
+
+def test_a_batched_function_that_changes_its_columns_and_raises_gets_them_again() -> None:
+    def grow(samples: Any) -> Any:
+        samples["n"][...] += 100
+        samples["text"][0] += "!"
+        if 103 in samples["n"]:
+            raise ValueError
+        return {"n": samples["n"]}
+
+    given = SampleColumns({"n": np.arange(10), "text": ["a"] * 10}, 10)
+    done = TransformChain((MapOperation(grow, batched=True, on_error="mask"),)).apply(given, IDS, 0)
+    assert [one["n"] for at, one in enumerate(done) if at != 3] == [100, 101, 102, *range(104, 110)]
+    assert given["n"].tolist() == [*range(10)]
+    assert given["text"] == ["a"] * 10
+
+
+KINDS = "int8 uint8 int32 uint64 int64 float16 float32 float64 complex64 bool datetime64[ns] timedelta64[s]"
+
+
+@pytest.mark.parametrize("dtype", KINDS.split())
+def test_a_batched_map_keeps_the_dtype_of_an_array(dtype: str) -> None:
+    """As one for single samples does, also in rows that are masked, and if a map for single samples follows."""
+
+    def value(row: Any) -> Any:
+        return np.asarray(row + (1 << 63) if dtype == "uint64" else row, np.uint64).astype(dtype)
+
+    def columns_after(*operations: Any) -> Any:
+        data = Dataset.sequence([{"n": one} for one in range(7)], shuffle=False)
+        for fn, batched in operations:
+            data = data.map(fn, batched=batched)
+        return [(batch["x"].dtype, batch["x"].tolist()) for batch in data.batch(3).loader(rank=0, size=1)]
+
+    many = (lambda samples: {"x": np.array([value(one) for one in samples["n"]])}, True)
+    single = columns_after((lambda sample: {"x": value(sample["n"])[()]}, False))
+    assert {kind for kind, _ in single} == {np.dtype(dtype)}
+    assert columns_after(many) == single
+    assert columns_after(many, (dict, False)) == single

@@ -214,7 +214,8 @@ def _is_like(blank: Any, column: AnyColumn) -> bool:
         return is_lazy(column) and type(blank) is column.value_type
     if isinstance(blank, np.ndarray):
         return bool(blank.shape == column.shape[1:] and blank.dtype == column.dtype)
-    return column.ndim == 1 and bool(_DTYPES.get(type(blank)) == column.dtype)
+    dtype = blank.dtype if isinstance(blank, np.generic) else _DTYPES.get(type(blank))
+    return column.ndim == 1 and bool(dtype == column.dtype)
 
 
 def _fill_rows(column: AnyColumn, rows: NDArray[np.int64], blank: Any) -> Column:

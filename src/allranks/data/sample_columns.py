@@ -50,14 +50,22 @@ def is_lazy(column: AnyColumn) -> TypeGuard[LazyColumn]:
     return not isinstance(column, list | np.ndarray)
 
 
+_DTYPES: dict[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
+_OF_PYTHON = frozenset(map(np.dtype, (*_DTYPES.values(), np.complex128)))
+
+
 def values_of(column: AnyColumn) -> list[Any]:
-    """Return the values of a column, as samples have them: numbers of Python, arrays, texts, ..."""
-    if isinstance(column, np.ndarray) and column.ndim > 1:
+    """Return the values of a column, as samples have them: numbers of Python, arrays, texts, ...
+
+    Of an array whose dtype numbers of Python would not have, they are numbers of NumPy.
+    """
+    if isinstance(column, np.ndarray) and (column.ndim > 1 or not _has_values_of_python(column.dtype)):
         return list(column)
     return column if isinstance(column, list) else column.tolist()
 
 
-_DTYPES: dict[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
+def _has_values_of_python(dtype: np.dtype[Any]) -> bool:
+    return dtype in _OF_PYTHON or dtype.kind in "OSU"
 
 
 def compact_values(values: list[Any]) -> Column:
@@ -192,10 +200,13 @@ class SampleColumns(Sequence[Any]):
         return {} if self._columns is None else self._bad
 
     def copy(self) -> SampleColumns:
-        """Return the same samples; a change of their dicts changes no dict of these."""
+        """Return the same samples; a change of their dicts or columns changes none of these."""
         if self._columns is None:
             return SampleColumns.from_samples([dict(sample) for sample in self._samples])
-        return SampleColumns(self._columns, self._count, self._bad)
+        columns = {
+            name: one.copy() if isinstance(one, list | np.ndarray) else one for name, one in self._columns.items()
+        }
+        return SampleColumns(columns, self._count, self._bad)
 
     def __len__(self) -> int:
         return self._count

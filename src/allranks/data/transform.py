@@ -6,7 +6,7 @@ of samples may be divided anywhere, and any process may transform a part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from allranks.data import order
 from allranks.data.base import BadSample, find_bad_samples
-from allranks.data.sample_columns import SampleColumns, insert_samples, replace_samples, select_samples
+from allranks.data.sample_columns import Column, SampleColumns, insert_samples, replace_samples, select_samples
 from allranks.errors import DataError
 from allranks.failure import message_of, text_of
 
@@ -118,17 +118,8 @@ class MixedChain:
         return self.common.apply(done or samples, ids, epoch)
 
 
-def _columns_of_results(results: Mapping[str, Any], count: int) -> SampleColumns:
-    """Return the columns that a function returned. Raises ValueError if one has not a value for each sample."""
-    columns = {name: column if isinstance(column, np.ndarray) else list(column) for name, column in results.items()}
-    for name, column in columns.items():
-        if not np.ndim(column) or len(column) != count:
-            many = len(column) if np.ndim(column) else "no"
-            raise ValueError(
-                f"the function returned {many} values in column {name!r} for {count} samples: expected one value per "
-                "sample"
-            )
-    return SampleColumns(columns, count)
+class _ResultsError(DataError):
+    """What a function returned for several samples has not the form of results. That is no fault of one sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +154,14 @@ class _OperationRun:
         if not len(samples):
             return samples
         try:
-            found = self._call_function(samples, ids)
+            return self._call_function(samples, ids)
+        except _ResultsError:
+            raise
         except Exception as error:
             failed = self._find_failed(samples, ids, error)
             if not failed:
                 where = f"{len(ids)} samples together (from {ids[0]} on), and for none alone"
                 raise self._error(error, where) from error
-        else:
-            if isinstance(self.operation, MapOperation) and not isinstance(found, SampleColumns):
-                for name in (name for one, name in zip(found, ids, strict=True) if one is None):
-                    raise self._none_error(name)
-            return found
         rows = np.setdiff1d(np.arange(len(ids)), [*failed])
         others = self._apply_to_batch(select_samples(samples, rows), [ids[row] for row in rows.tolist()])
         return insert_samples(others, rows, failed)
@@ -187,29 +175,58 @@ class _OperationRun:
         for begin, half in ((0, slice(None, middle)), (middle, slice(middle, None))):
             try:
                 self._call_function(samples[half], ids[half])
+            except _ResultsError:
+                raise
             except Exception as of_half:
                 found = self._find_failed(samples[half], ids[half], of_half)
                 failed |= {begin + at: one for at, one in found.items()}
         return failed
 
     def _call_function(self, samples: Sequence[Any], ids: list[int]) -> Sequence[Any]:
+        """Return the samples after the operation. Raises what the function raises, or _ResultsError."""
         operation = self.operation
         generators = ([self._generator(name) for name in ids],) if operation.random else ()
         given = samples.copy() if isinstance(samples, SampleColumns) else list(samples)  # it may change them, and raise
-        results = operation.fn(given, *generators)
-        if results is None and isinstance(operation, MapOperation):
-            return [None] * len(samples)
+        results: Any = operation.fn(given, *generators)
+        is_map = isinstance(operation, MapOperation)
+        if results is None and is_map:
+            raise self._none_error(ids[0])
         if isinstance(results, Mapping):
-            return _columns_of_results(results, len(samples))
-        if len(results) != len(samples):
-            raise ValueError(
-                f"the function returned {len(results)} results for {len(samples)} samples: expected one "
-                "result per sample"
-            )
-        if isinstance(operation, MapOperation):
-            return given if results is given else list(results)
+            return SampleColumns(self._columns_of(results, ids), len(ids))
+        many = None if isinstance(results, str | bytes) else getattr(results, "__len__", None)
+        if many is None:
+            raise self._results_error(f"a {type(results).__name__}", ids)
+        if many() != len(ids):
+            raise self._results_error(f"{len(results):,} results", ids)
+        if is_map:
+            return given if results is given else self._samples_of(results, ids)
         bad = {at: operation.value_after(None, kept) for at, kept in enumerate(results) if not kept}
         return replace_samples(given, bad) if bad else given
+
+    def _samples_of(self, results: Any, ids: list[int]) -> list[Any]:
+        found = list(results)
+        for name in (name for one, name in zip(found, ids, strict=True) if one is None):
+            raise self._none_error(name)
+        return found
+
+    def _columns_of(self, results: Mapping[str, Any], ids: list[int]) -> dict[str, Column]:
+        columns: dict[str, Column] = {}
+        for name, column in results.items():
+            if not isinstance(column, Iterable) or isinstance(column, str | bytes) or getattr(column, "ndim", 1) == 0:
+                raise self._results_error(f"a {type(column).__name__} in column {name!r}", ids)
+            columns[name] = column if isinstance(column, np.ndarray) else list(column)
+            if len(columns[name]) != len(ids):
+                raise self._results_error(f"{len(columns[name]):,} values in column {name!r}", ids)
+        return columns
+
+    def _results_error(self, found: str, ids: list[int]) -> _ResultsError:
+        samples = f"{len(ids):,} samples (from {ids[0]} to {ids[-1]})"
+        return _ResultsError(
+            f"{self.operation.function_name} returned {found} for {samples} in epoch {self.seed[1]}: expected a list "
+            "with one result for each sample, or a dict of such columns.",
+            remedy="Return a result for each sample, in the same order, and without yield. To leave out samples, use "
+            ".filter.",
+        )
 
     def _none_error(self, name: int) -> DataError:
         """Return the error for a map that returned None, as a function without ``return`` does.
@@ -217,7 +234,7 @@ class _OperationRun:
         ``on_error`` does not mask it, because it is a fault of the function, and not of the sample.
         """
         what = f"{self.operation.function_name} returned None for sample {name} in epoch {self.seed[1]}"
-        return DataError(
+        return _ResultsError(
             f"{what}: expected a sample.",
             sample=name,
             remedy="Does the function end without return? To leave out samples, use .filter; if the value None is "
