@@ -60,6 +60,16 @@ class Given:
                 return found
         return None
 
+    def handed(self, arguments: tuple[Value, ...], source: int | str) -> Given:
+        """Return the call that another makes with ``arguments``, which are written from a position on, or in the tuple
+        of a keyword."""
+        node = self.node
+        if isinstance(node, ast.Call):
+            written = node.args[source:] if isinstance(source, int) else getattr(self.expression(source), "elts", [])
+            keywords = node.keywords if isinstance(source, int) else []
+            node = ast.copy_location(ast.Call(node.func, list(written), keywords), node)
+        return Given(node, arguments, self.keywords if isinstance(source, int) else ())
+
     @property
     def owner(self) -> ast.expr | None:
         """The expression whose method is called."""

@@ -24,6 +24,7 @@ from allranks.check.simulate.values import (
     Either,
     Function,
     Items,
+    Library,
     Made,
     Object,
     Table,
@@ -235,10 +236,8 @@ class Libraries:
                 return found
         if name in _SELVES:
             return base
-        if name in _SUBMITS and isinstance(given.first, Function):
-            return self.simulator.calls.invoke(
-                frame, given.first, Given(given.node, given.arguments[1:], given.keywords)
-            )
+        if name in _SUBMITS and isinstance(given.first, Function | Library):
+            return self.simulator.calls.apply(frame, given.first, given.handed(given.arguments[1:], 1))
         self._call_back(frame, given)
         if name == "split_between_processes" or name.startswith("on_"):  # hooks decide alike, whatever they are given
             return Unknown(DATA) if name[0] == "s" else unknown(base)

@@ -236,9 +236,9 @@ def _spawn(simulator: Simulation, frame: Frame, given: Given) -> Value:
 def _thread(simulator: Simulation, frame: Frame, given: Given) -> Value:
     """Make a thread: what it runs is run where it is made."""
     target, parts = given.argument("target"), given.argument("args")
-    if isinstance(target, Function):
+    if isinstance(target, Function | Library):
         passed = parts.items if isinstance(parts, Items) else ()
-        simulator.calls.invoke(frame, target, Given(given.node, passed))
+        simulator.calls.apply(frame, target, given.handed(passed, "args"))
     return Made("threading.Thread")
 
 
