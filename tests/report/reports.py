@@ -64,7 +64,7 @@ REPORT = Report(
     prints={HANG: "abc"},
     rules=(
         RuleNote("AR102", "ungated-file-write", "Finds writes."),
-        RuleNote("AR201", "collective-under-rank-guard", "Finds collectives.", precision=0.755),
+        RuleNote("AR201", "collective-under-rank-guard", "Finds collectives.", right=37, read=49),
     ),
     hidden=2,
     withheld=1,

@@ -113,7 +113,9 @@ def judge(
 
 def _notes(codes: Collection[str]) -> tuple[RuleNote, ...]:
     rules = [rule for rule in all_rules() if rule.code in codes]
-    return tuple(RuleNote(rule.code, rule.name, summary(rule), measured(rule.code).precision) for rule in rules)
+    known = {rule.code: measured(rule.code) for rule in rules}
+    counts = {code: (one.right, one.read) if one.precision is not None else () for code, one in known.items()}
+    return tuple(RuleNote(rule.code, rule.name, summary(rule), *counts[rule.code]) for rule in rules)
 
 
 def _mendable(finding: Finding) -> Finding:

@@ -49,15 +49,21 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class RuleNote:
-    """The description of a rule in a report: its code, its name, a sentence about what it finds, and its precision.
+    """The description of a rule in a report: its code, its name, and a sentence about what it finds.
 
-    ``precision`` is the share of its findings that was right in unseen code (not used to develop the rule), or None.
+    In unseen code (not used to develop the rule), ``right`` of ``read`` findings were right; 0 of 0 if nobody knows.
     """
 
     code: str
     name: str
     summary: str
-    precision: float | None = None
+    right: int = 0
+    read: int = 0
+
+    @property
+    def precision(self) -> float | None:
+        """The share of its findings that was right, or None if it is not known."""
+        return self.right / self.read if self.read else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +122,11 @@ class Report:
         """Return the share of this rule's findings that was right, or None if it is not known."""
         return next((rule.precision for rule in self.rules if rule.code == finding.code), None)
 
-    def right_of_100(self) -> int | None:
-        """Return how many of 100 findings like these were right, or None if nothing is known about their rules."""
-        known = [part for finding in self.findings if (part := self.precision(finding)) is not None]
-        return round(100 * sum(known) / len(known)) if known else None
+    def right_of(self) -> tuple[int, int]:
+        """Return how many findings of the rules in this report were right in unseen code, and of how many."""
+        codes = {finding.code for finding in self.findings}
+        known = [rule for rule in self.rules if rule.code in codes]
+        return sum(rule.right for rule in known), sum(rule.read for rule in known)
 
     def counts(self) -> dict[Severity, int]:
         """Return the number of findings for each severity."""
@@ -162,8 +169,10 @@ def summary(report: Report) -> str:
     safe = sum(1 for finding in report.findings if finding.fix and finding.fix.safe)
     if safe:
         text += f"\n[*] {safe} fixable with --fix."
-    if (right := report.right_of_100()) is not None:
-        text += f"\nIn unread code {right} of 100 such findings were right (--precision 0.7 shows surer ones)."
+    right, all_read = report.right_of()
+    if all_read:
+        text += f"\nIn unread code {right} of {all_read} findings of these rules were right"
+        text += " (--precision 0.7 shows surer ones)."
         if others := sum(1 for finding in report.findings if report.precision(finding) is None):
             text += f" Not measured: {count(others, 'finding')}."
     if report.hidden:

@@ -96,8 +96,10 @@ def _figures(report: Report) -> Iterator[str]:
     for severity, number in report.counts().items():
         word = count(number, {"info": "remark"}.get(severity, severity)).partition(" ")[2]
         yield f'<div class="figure {severity if number else "none"}"><b>{number}</b>{word}</div>'
-    if (right := report.right_of_100()) is not None:
-        yield f'<div class="figure none"><b>{right} %</b>of such findings were right in unread code</div>'
+    right, read = report.right_of()
+    if read:
+        text = "findings of these rules were right in unread code"
+        yield f'<div class="figure none"><b>{right} of {read}</b>{text}</div>'
     if report.hidden:
         yield f'<div class="figure none"><b>{report.hidden}</b>known to the baseline</div>'
     if report.allowed:
