@@ -149,6 +149,14 @@ class RandomlyReadable(Protocol):
         """Return the source for random access. Raises DataError if its options do not allow that."""
 
 
+@runtime_checkable
+class HoldsSamples(Protocol):
+    """A source whose samples are objects of the program, which are used again in the next epoch."""
+
+    def with_copies(self) -> Source:
+        """Return the source; it copies each sample, so a function may change it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Guarantees:
     """The guarantees of a loader.

@@ -8,6 +8,7 @@ from typing import Any
 
 from allranks.data import order
 from allranks.data.audit import LocalAudit, SharedAudit
+from allranks.data.base import HoldsSamples, Source
 from allranks.data.detect import rows_of_process
 from allranks.data.index import DatasetIndex
 from allranks.data.loader import Loader, OpenedData
@@ -17,7 +18,7 @@ from allranks.data.packed import StepGroup, TokenWork, packed_step_groups
 from allranks.data.packed_loader import PackedAudit, PackedLoader, PackedLocalAudit, PackedSharedAudit
 from allranks.data.plan import EpochPlan, SamplePlan, choose_layout, rows_of_rank
 from allranks.data.random_plan import RandomPlan
-from allranks.data.recipe import BatchOptions, DatasetRecipe, RandomOptions
+from allranks.data.recipe import BatchOptions, DatasetPart, DatasetRecipe, RandomOptions
 from allranks.data.snapshot import ResumePosition
 from allranks.data.start import sample_facts, shared_index, start_on_all_ranks
 from allranks.data.transform import MixedChain, TransformChain
@@ -145,7 +146,7 @@ def _random_planner(
 def open_data(data: DatasetRecipe, indexes: Sequence[DatasetIndex], plan: Callable[[int], SamplePlan]) -> OpenedData:
     """Open the readers and the transforms for a plan's samples, and return them. Starts threads and workers."""
     pool = ThreadPoolExecutor(_READERS, thread_name_prefix="allranks-read")
-    readers = tuple(part.source.open(index) for part, index in zip(data.parts, indexes, strict=True))
+    readers = tuple(_source_of(data, part).open(index) for part, index in zip(data.parts, indexes, strict=True))
     chain = _transforms_of_samples(data, indexes)
     workers = start_workers(chain, data.workers)
 
@@ -171,3 +172,9 @@ def _transforms_of_samples(data: DatasetRecipe, indexes: Sequence[DatasetIndex])
         for number, part in enumerate(data.parts)
     ]
     return MixedChain(tuple(chains), tuple(bases), common)
+
+
+def _source_of(data: DatasetRecipe, part: DatasetPart) -> Source:
+    """Return the source of a part, whose samples its functions may change."""
+    is_changed = bool(data.operations or part.operations)
+    return part.source.with_copies() if is_changed and isinstance(part.source, HoldsSamples) else part.source

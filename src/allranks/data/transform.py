@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from allranks.data import order
 from allranks.data.base import BadSample, find_bad_samples
+from allranks.data.copies import take_sample
 from allranks.data.sample_columns import Column, SampleColumns, insert_samples, replace_samples, select_samples
 from allranks.errors import DataError
 from allranks.failure import message_of, text_of
@@ -141,13 +142,14 @@ class _OperationRun:
     def _apply_to_one(self, sample: Any, name: int) -> Any:
         operation = self.operation
         try:
-            result = operation.fn(sample, self._generator(name)) if operation.random else operation.fn(sample)
-            found = operation.value_after(sample, result)  # of a filter: bool(result) may raise, too
+            held = [operation.fn(sample, self._generator(name)) if operation.random else operation.fn(sample)]
+            if isinstance(operation, FilterOperation):
+                return operation.value_after(sample, held[0])  # bool(result) may raise, too
         except Exception as error:
             return self._handle_failure(error, name)
-        if found is None and isinstance(operation, MapOperation):
+        if held[0] is None:
             raise self._none_error(name)
-        return found
+        return take_sample(held, sample)
 
     def _apply_to_batch(self, samples: Sequence[Any], ids: list[int]) -> Sequence[Any]:
         """Call the function for all samples; if that raises, find the samples for which it does, and leave them out."""
@@ -187,7 +189,11 @@ class _OperationRun:
         operation = self.operation
         generators = ([self._generator(name) for name in ids],) if operation.random else ()
         given = samples.copy() if isinstance(samples, SampleColumns) else list(samples)  # it may change them, and raise
-        results: Any = operation.fn(given, *generators)
+        held = [operation.fn(given, *generators)]
+        results: Any = held[0]
+        if isinstance(results, dict):
+            del results
+            results = take_sample(held, given.columns if isinstance(given, SampleColumns) else None)
         is_map = isinstance(operation, MapOperation)
         if results is None and is_map:
             raise self._none_error(ids[0])
@@ -204,7 +210,7 @@ class _OperationRun:
         return replace_samples(given, bad) if bad else given
 
     def _samples_of(self, results: Any, ids: list[int]) -> list[Any]:
-        found = list(results)
+        found = [take_sample([one]) for one in results]
         for name in (name for one, name in zip(found, ids, strict=True) if one is None):
             raise self._none_error(name)
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from allranks.data.arguments import check_choice
 from allranks.data.base import BadSample, BlockRows, Progress, RandomAccess, ignore_progress
+from allranks.data.copies import take_sample
 from allranks.data.index import DatasetIndex, SourceFile
 from allranks.data.sample_comparison import hash_samples
 from allranks.errors import DataChanged, DataError
@@ -61,6 +62,7 @@ class SequenceSource:
     rows: Indexable
     mask: bool
     compare: bool = True
+    copies: bool = False
 
     @property
     def where(self) -> str:
@@ -74,6 +76,9 @@ class SequenceSource:
     def sample_digest(self) -> str:
         """Return a digest of a few rows, which ranks compare; "" if they must not be compared."""
         return hash_samples(len(self.rows), self.rows.__getitem__) if self.compare else ""
+
+    def with_copies(self) -> SequenceSource:
+        return replace(self, copies=True)
 
     def random_access(self) -> RandomAccess:
         return RandomAccess(self)
@@ -91,7 +96,7 @@ class SequenceSource:
                 f"the rows are {here} here, {there} in the index (type:length).",
                 remedy="Every rank, and every restart, must pass the same object.",
             )
-        return SequenceReader(self.rows, index, self.mask)
+        return SequenceReader(self.rows, index, self.mask, self.copies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,7 @@ class SequenceReader:
     rows: Indexable
     index: DatasetIndex
     mask: bool
+    copies: bool
 
     @property
     def bytes_read(self) -> int:
@@ -110,7 +116,7 @@ class SequenceReader:
         return True
 
     def read(self, block: int) -> BlockRows:
-        return SequenceRows(self.rows, int(self.index.begin[block]), self.mask)
+        return SequenceRows(self.rows, int(self.index.begin[block]), self.mask, self.copies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +126,13 @@ class SequenceRows:
     rows: Indexable
     begin: int
     mask: bool
+    copies: bool = False
 
     def take(self, rows: NDArray[np.int64]) -> list[Any]:
-        return [self._read_row(self.begin + row) for row in rows.tolist()]
+        numbers = (self.begin + row for row in rows.tolist())
+        if not self.copies:
+            return [self._read_row(row) for row in numbers]
+        return [take_sample([self._read_row(row)]) for row in numbers]
 
     def _read_row(self, row: int) -> Any:
         try:
