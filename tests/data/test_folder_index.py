@@ -170,3 +170,15 @@ def test_names_match_patterns_without_a_listing(pattern: Any, matching: set[str]
     written = [pattern] if isinstance(pattern, str) else pattern
     place = parse_pattern([tmp_path / one for one in (*written, "-")])
     assert match_names(place, ["a.bin", "x/b.bin", "c.txt", "_x/d.bin"], [".bin"]) == matching
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "folder"])
+def test_a_path_of_a_list_that_is_not_there_is_named(kind: str, tmp_path: Path) -> None:
+    """Also of a range in braces. A pattern names the files that exist."""
+    for number in range(3):
+        (tmp_path / f"{number}.jsonl").write_text('{"id": 1}\n')
+    (tmp_path / "1.jsonl").unlink()
+    for files in ([tmp_path / f"{number}.jsonl" for number in range(3)], tmp_path / "{0..2}.jsonl"):
+        with pytest.raises(DataError, match=r"1 of 3 paths are not there, or are empty folders: 1\.jsonl, in /"):
+            open_source(kind, files).index()
+    assert len(open_source(kind, [tmp_path / "[0-2].jsonl", tmp_path / "2.jsonl"]).index().files) == 2

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, KeysView, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from allranks.data.sources.file import ByteCounter, FileBytes
 from allranks.data.sources.listing import ListedFile, list_matching_files, match_names
-from allranks.data.sources.patterns import BELOW, FilePatterns, Steps
+from allranks.data.sources.patterns import FilePatterns
 from allranks.errors import DataError
 from allranks.storage.base import Storage
 
@@ -35,11 +35,7 @@ def list_named_files(
     Raises DataError for a file that matches and is not there, although an ``index.json`` names it. Files that match no
     pattern may be missing: the user may read some of the files. ``read_names`` returns the files that an index names.
     """
-    beside: set[Steps] = {(*steps[:-1], INDEX) for steps in place.patterns if steps[-1] != BELOW}
-    patterns = tuple(sorted({*place.patterns, *beside}))
-    listed = {
-        one.name: one for one in list_matching_files(replace(place, patterns=patterns), storage, (*suffixes, INDEX))
-    }
+    listed = {one.name: one for one in list_matching_files(place, storage, suffixes, beside=[INDEX])}
     also = [name for name in listed if name.endswith(INDEX)]
     wanted = match_names(place, also, suffixes)
     files = tuple(one for name, one in listed.items() if not name.endswith(INDEX) or name in wanted)

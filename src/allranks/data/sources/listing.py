@@ -15,6 +15,7 @@ from allranks.errors import DataError
 from allranks.storage.base import Entry, Storage
 
 _LISTINGS = 16  # at a time
+_SHOWN = 5  # missing paths in an error
 _MOST_LINKS = 1 << 13
 YOUNG_S = 2.0
 
@@ -33,19 +34,37 @@ class ListedFile:
 
 
 def list_matching_files(
-    place: FilePatterns, storage: Storage, suffixes: Sequence[str] = ("",)
+    place: FilePatterns, storage: Storage, suffixes: Sequence[str] = ("",), *, beside: Sequence[str] = ()
 ) -> tuple[ListedFile, ...]:
     """Return the files that match the patterns, sorted by name, each once.
 
     A folder means all files below it whose names end in one of ``suffixes``, except files and folders that begin with a
     dot or an underscore. Symbolic links are followed, but not into a folder that holds them. Raises DataError if there
-    is no file; the message lists what is there instead. Also for a pipe or a device that matches.
+    is no file; the message lists what is there instead. Also for a path without wildcards that is not there, and for a
+    pipe or a device that matches. ``beside`` are names of files that are returned, too, if they are in the same folder
+    as a file that a pattern may match.
     """
-    found = _find_files(place, storage, suffixes)
+    also = {(*steps[:-1], name) for steps in place.patterns if steps[-1] != BELOW for name in beside}
+    found = _find_files(replace(place, patterns=(*place.patterns, *also)), storage, (*suffixes, *beside))
     if not found:
         raise _no_file_error(place, storage, suffixes)
+    _check_paths(place, found)
     now = time.time()
     return tuple(without_recent_time(found[name], now) for name in sorted(found))
+
+
+def _check_paths(place: FilePatterns, found: Collection[str]) -> None:
+    """Raise DataError if a path that the user has given, without wildcards, is not there."""
+    paths = ["/".join(steps) for steps in place.patterns if not any(map(is_wild, steps))]
+    absent = [path for path in paths if path not in found]
+    missing = [path for path in absent if not any(name.startswith(f"{path}/") for name in found)]
+    if missing:
+        shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
+        raise DataError(
+            f"{len(missing):,} of {len(paths):,} paths are not there, or are empty folders: {shown}, in {place.root}.",
+            path=missing[0],
+            remedy="Fetch or write them, or leave them out of the list. A pattern with * names the files that exist.",
+        )
 
 
 def match_names(place: FilePatterns, names: Iterable[str], suffixes: Sequence[str] = ("",)) -> set[str]:
