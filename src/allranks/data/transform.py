@@ -119,8 +119,11 @@ class MixedChain:
         return self.common.apply(done or samples, ids, epoch)
 
 
-class _ResultsError(DataError):
-    """What a function returned for several samples has not the form of results. That is no fault of one sample."""
+class _ResultsError(Exception):
+    """What a function returned for several samples has not the form of results. That is no fault of one sample.
+
+    The only argument is the DataError.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,10 @@ class _OperationRun:
             return [self._apply_to_one(sample, name) for sample, name in zip(samples, ids, strict=True)]
         if not isinstance(samples, SampleColumns) and set(map(type, samples)) == {dict}:
             samples = SampleColumns.from_samples(list(samples))
-        return self._apply_to_batch(samples, ids)
+        try:
+            return self._apply_to_batch(samples, ids)
+        except _ResultsError as error:
+            raise error.args[0] from None
 
     def _apply_to_one(self, sample: Any, name: int) -> Any:
         operation = self.operation
@@ -196,14 +202,14 @@ class _OperationRun:
             results = take_sample(held, given.columns if isinstance(given, SampleColumns) else None)
         is_map = isinstance(operation, MapOperation)
         if results is None and is_map:
-            raise self._none_error(ids[0])
+            raise _ResultsError(self._none_error(ids[0]))
         if isinstance(results, Mapping):
             return SampleColumns(self._columns_of(results, ids), len(ids))
         many = None if isinstance(results, str | bytes) else getattr(results, "__len__", None)
         if many is None:
-            raise self._results_error(f"a {type(results).__name__}", ids)
+            raise _ResultsError(self._results_error(f"a {type(results).__name__}", ids))
         if many() != len(ids):
-            raise self._results_error(f"{len(results):,} results", ids)
+            raise _ResultsError(self._results_error(f"{len(results):,} results", ids))
         if is_map:
             return given if results is given else self._samples_of(results, ids)
         bad = {at: operation.value_after(None, kept) for at, kept in enumerate(results) if not kept}
@@ -212,22 +218,22 @@ class _OperationRun:
     def _samples_of(self, results: Any, ids: list[int]) -> list[Any]:
         found = [take_sample([one]) for one in results]
         for name in (name for one, name in zip(found, ids, strict=True) if one is None):
-            raise self._none_error(name)
+            raise _ResultsError(self._none_error(name))
         return found
 
     def _columns_of(self, results: Mapping[str, Any], ids: list[int]) -> dict[str, Column]:
         columns: dict[str, Column] = {}
         for name, column in results.items():
             if not isinstance(column, Iterable) or isinstance(column, str | bytes) or getattr(column, "ndim", 1) == 0:
-                raise self._results_error(f"a {type(column).__name__} in column {name!r}", ids)
+                raise _ResultsError(self._results_error(f"a {type(column).__name__} in column {name!r}", ids))
             columns[name] = column if isinstance(column, np.ndarray) else list(column)
             if len(columns[name]) != len(ids):
-                raise self._results_error(f"{len(columns[name]):,} values in column {name!r}", ids)
+                raise _ResultsError(self._results_error(f"{len(columns[name]):,} values in column {name!r}", ids))
         return columns
 
-    def _results_error(self, found: str, ids: list[int]) -> _ResultsError:
-        samples = f"{len(ids):,} samples (from {ids[0]} to {ids[-1]})"
-        return _ResultsError(
+    def _results_error(self, found: str, ids: list[int]) -> DataError:
+        samples = f"{len(ids):,} samples (the first is {ids[0]})"
+        return DataError(
             f"{self.operation.function_name} returned {found} for {samples} in epoch {self.seed[1]}: expected a list "
             "with one result for each sample, or a dict of such columns.",
             remedy="Return a result for each sample, in the same order, and without yield. To leave out samples, use "
@@ -240,7 +246,7 @@ class _OperationRun:
         ``on_error`` does not mask it, because it is a fault of the function, and not of the sample.
         """
         what = f"{self.operation.function_name} returned None for sample {name} in epoch {self.seed[1]}"
-        return _ResultsError(
+        return DataError(
             f"{what}: expected a sample.",
             sample=name,
             remedy="Does the function end without return? To leave out samples, use .filter; if the value None is "
