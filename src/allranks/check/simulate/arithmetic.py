@@ -11,7 +11,6 @@ from allranks.check.simulate.values import (
     ANYTHING,
     CLOCK,
     DATA,
-    DIFFERS,
     FALSE,
     NEXT,
     NONE,
@@ -192,9 +191,7 @@ def _is_counted(value: ByRole) -> bool:
 
 def _compare(op: ast.cmpop, left: Value, right: Value) -> Value:
     if isinstance(op, ast.Is | ast.IsNot):
-        found = _negated(op, _same(left, right), ast.IsNot)
-        only = isinstance(found, Unknown) and taint(found) & DIFFERS == DATA  # what a batch has, each batch has
-        return Unknown(taint(found) & ~DATA) if only else found
+        return _negated(op, _same(left, right), ast.IsNot)
     if isinstance(op, ast.In | ast.NotIn):
         return _negated(op, _contained(left, right), ast.NotIn)
     if isinstance(left, Const) and isinstance(right, Const):
