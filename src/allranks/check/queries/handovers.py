@@ -9,10 +9,10 @@ from functools import reduce
 from operator import or_
 
 from allranks.check.simulate.arithmetic import shape_of
-from allranks.check.simulate.values import EVERY, FILES, IDENTITY, RANK, Value, of_role, roles_where, taint
+from allranks.check.simulate.values import EVERY, FILES, RANK, Value, of_role, taint
 from allranks.check.sources.nodes import walk
 from allranks.check.traces.nodes import Branch, Call, Enter, Loop, Node, Result, Try
-from allranks.check.traces.walk import Step
+from allranks.check.traces.walk import Step, sides_of
 
 _FOLDERS = ("mkdir", "folder")
 _MAKES = (*_FOLDERS, "checkpoint", "file", "append", "moved", "download", "fetched")
@@ -104,13 +104,12 @@ class _Handovers:
 
     def _branch(self, node: Branch, way: _Way) -> None:
         sides = []
-        alike = "TUD" if not node.taint & (RANK | IDENTITY) else "TU"
-        for nodes, wanted, sure in ((node.then, "TUD", alike), (node.orelse, "FUD", alike.replace("T", "F"))):
-            certain, may = way.certain & roles_where(node.letters, sure), way.may & roles_where(node.letters, wanted)
-            asked = way.asked or bool(node.taint & FILES)
-            side = replace(way, certain=certain, may=may, asked=asked)
+        asked = way.asked or bool(node.taint & FILES)
+        for nodes, may, certain in sides_of(node):
+            side = replace(way, certain=way.certain & certain, may=way.may & may, asked=asked)
+            comes = side.may
             self.go(nodes, side)
-            sides += [side] if may else []
+            sides += [side] if comes else []
         goes_on = [side for side in sides if side.may]
         kept = [made for made in way.open if all(made in side.open for side in goes_on or sides)]
         new = (made for side in goes_on or sides for made in side.open if made not in way.open)

@@ -147,16 +147,13 @@ class Walk:
 
     def _branch(self, node: Branch, way: _Way) -> None:
         separates = "T" in node.letters and "F" in node.letters
-        sides = []
-        # What does not depend on who asks may be true for all: what they do then, they do at one time.
-        alike = "UD" if not node.taint & (RANK | IDENTITY) else "U"
+        both, sides = sides_of(node), []
         case = _CASE.fullmatch(node.text) if node.letters == "UUUU" else None
-        for nodes, known in ((node.then, "T"), (node.orelse, "F")):
-            wanted, sure = f"{known}UD", f"{known}{'' if _is_guard(node, known) else alike}"
+        for nodes, may, certain in both:
             inside = replace(
                 way,
-                certain=way.certain & roles_where(node.letters, sure),
-                may=way.may & roles_where(node.letters, wanted),
+                certain=way.certain & certain,
+                may=way.may & may,
                 guard=node if separates else way.guard,
                 under=way.under | node.taint,
             )
@@ -173,10 +170,9 @@ class Walk:
             if separates:
                 way.guard = node
         differ = 0
-        for nodes, leaving, known in ((node.then, gone[0], "F"), (node.orelse, gone[1], "T")):
+        for (nodes, _, _), leaving, (_, may, certain) in zip(both, gone, reversed(both), strict=True):
             if not fails(nodes):  # who leaves may be one of those who are not sure to stay
-                unsure = {*"UD"} - {*("" if _is_guard(node, known) else alike)}
-                differ |= leaving & roles_where(node.letters, "".join(unsure))
+                differ |= leaving & may & ~certain
         way.may &= ~left
         way.certain = way.certain & ~left & ~differ
         for side, letter in ((then, "T"), (orelse, "F")):
@@ -206,9 +202,19 @@ class Walk:
             way.certain, way.may = now
 
 
-def _is_guard(node: Branch, known: str) -> bool:
-    """Return whether a side is for some ranks, and for others perhaps: `rank == 0 or alone`."""
-    return bool(node.taint & RANK) and "U" in node.letters and known in node.letters
+def sides_of(node: Branch) -> list[tuple[Sequence[Node], int, int]]:
+    """Return the two sides of a condition, each with the roles that may come there, and those that surely do.
+
+    What does not depend on who asks may be true for all: what they do then, they do at one time. Not so where a side is
+    for some ranks, and for others perhaps: `rank == 0 or alone`.
+    """
+    alike = "UD" if not node.taint & (RANK | IDENTITY) else "U"
+    found: list[tuple[Sequence[Node], int, int]] = []
+    for nodes, known in ((node.then, "T"), (node.orelse, "F")):
+        is_guard = node.taint & RANK and "U" in node.letters and known in node.letters
+        certain = roles_where(node.letters, known if is_guard else f"{known}{alike}")
+        found.append((nodes, roles_where(node.letters, f"{known}UD"), certain))
+    return found
 
 
 def walk(root: Result) -> list[Reach]:
