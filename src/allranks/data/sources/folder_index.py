@@ -49,7 +49,7 @@ def list_named_files(
 def _check_named_files(
     place: FilePatterns, index: FileBytes, named: Sequence[NamedFile], suffixes: Sequence[str], there: KeysView[str]
 ) -> None:
-    """Raise DataError if a file that an index names matches the patterns, and is not among the ``listed`` ones."""
+    """Raise DataError if a file that an index names matches the patterns, and is not among those that are ``there``."""
     folder = index.name.removesuffix(INDEX)
     absent = [one for one in named if there.isdisjoint(folder + name for name in one.names)]
     wanted = match_names(place, [folder + name for one in absent for name in one.names], suffixes)
